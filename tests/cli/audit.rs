@@ -187,7 +187,7 @@ async fn requests_that_cannot_be_answered_are_refused(place: Place) {
         "2026-01-01",
     ];
     site.run(span)
-        .assert_refused(&["--from is later than --to"]);
+        .assert_refused(&["`from` is later than `to`"]);
     let write = |name: &str, value: &Value| {
         std::fs::write(site.folder().join(name), value.to_string()).expect("a file");
     };

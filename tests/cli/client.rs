@@ -57,6 +57,13 @@ fn still(text: &str) -> String {
     still
 }
 
+/// Does the same, leaving out how far a backfill had come, which depends on the moment of each reading.
+fn without_progress(text: &str) -> String {
+    let lines = still(text);
+    let lines = lines.lines().filter(|line| !line.starts_with("running: "));
+    Vec::from_iter(lines).join("\n")
+}
+
 /// Check that both outputs are the same. When the host changed the record between the two, compare again.
 #[track_caller]
 fn assert_same<T: PartialEq + std::fmt::Debug>(
@@ -159,7 +166,7 @@ async fn a_command_that_reads_prints_the_same(place: Place) {
         "schedule show none",
         "schedule show ..",
         "schedule next hashed -n 4",
-        "schedule next hashed --calendar --months 2",
+        "schedule next hashed --calendar --months 2 --after 2027-01-01T00:00:00Z",
         "schedule next many --after 2027-01-01T00:00:00Z",
         "schedule next after",
         "schedule next none",
@@ -297,9 +304,13 @@ async fn a_command_that_changes_prints_the_same(place: Place) {
         let command = command.replace("LAST", last);
         let args = || command.split(' ');
         let outputs = [on_database.site.run(args()), by_api.ask(args())];
-        let [wanted, found] = outputs
-            .each_ref()
-            .map(|output| (output.code, still(&output.stdout), still(&output.stderr)));
+        let [wanted, found] = outputs.each_ref().map(|output| {
+            (
+                output.code,
+                still(&output.stdout),
+                without_progress(&output.stderr),
+            )
+        });
         assert_eq!(found, wanted, "{command}");
         outputs
     };

@@ -45,6 +45,7 @@ const REPOSITORY: &str = "CAMPANILE_REPOSITORY";
 
 /// Commands that change nothing: they are repeated until their output matches.
 const READ_ONLY: &[&str] = &[
+    "campanile audit verify",
     "campanile backfill list",
     "campanile backfill show",
     "campanile event list",
@@ -54,6 +55,7 @@ const READ_ONLY: &[&str] = &[
     "campanile package show",
     "campanile plan",
     "campanile run ",
+    "campanile schedule check",
     "campanile schedule list",
     "campanile schedule show",
     "campanile schedule why",

@@ -57,7 +57,7 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
         (&shown["state"], &shown["runs"], &shown["runs_max"]),
         (&json!("serving"), &json!(0), &json!(9))
     );
-    let first = site.trigger("sleep", &json!({"ms": 2_000}));
+    let first = site.trigger("sleep", &json!({"ms": 600_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
     assert_eq!(host(&site, "one")["runs"], 1);
     eventually(|| {
@@ -75,11 +75,13 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
     );
     serving.wait_for_line("this host claims nothing more");
     let second = site.trigger("sleep", &json!({"ms": 0}));
-    // Its run ends in peace. Then it is drained, and the next launch still waits.
+    // Its run goes on until it ends. Then it is drained, and the next launch still waits.
+    assert_eq!(host(&site, "one")["runs"], 1);
+    site.ok(["run", "cancel", &first, "--grace", "0s"]);
     let end = site.wait_until_ended("sleep", &first);
     assert_eq!(
         (&end["status"], &end["attempts"]),
-        (&json!("succeeded"), &json!(1))
+        (&json!("cancelled"), &json!(1))
     );
     wait_for_state(&site, "one", "drained");
     let printed = site.ok(["host", "list"]);

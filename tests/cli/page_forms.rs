@@ -351,7 +351,7 @@ async fn a_change_of_many_is_refused_when_their_number_is_another(place: Place) 
         (
             "pause",
             json!({"count": 3, "state": "asleep"}),
-            "there is no state `asleep`",
+            "`state`: `asleep` must be `enabled`",
         ),
         ("count", json!({"change": "explode"}), "explode"),
         ("resume", json!({"count": 1, "note": "x"}), "note"),

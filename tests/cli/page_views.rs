@@ -140,12 +140,12 @@ async fn a_year_that_is_none_is_refused(place: Place) {
     api.add("one", "ok");
     let browser = Browser::of(&api, &api.token);
     for (year, part) in [
-        ("1969", "not between 1970 and 2099"),
-        ("2100", "not between 1970 and 2099"),
-        ("-1", "not between 1970 and 2099"),
-        ("9223372036854775807", "not between 1970 and 2099"),
-        ("9223372036854775808", "must be a year"),
-        ("now", "must be a year"),
+        ("1969", "must be a number from 1970 to 2099"),
+        ("2100", "must be a number from 1970 to 2099"),
+        ("-1", "must be a number from 1970 to 2099"),
+        ("9223372036854775807", "must be a number from 1970 to 2099"),
+        ("9223372036854775808", "must be a number from 1970 to 2099"),
+        ("now", "must be a number from 1970 to 2099"),
     ] {
         let path = format!("/schedules/one/calendar?year={year}");
         let refused = api.send("GET", &format!("/api/v1{path}"), &[], None);

@@ -459,7 +459,11 @@ async fn what_is_unknown_or_wrong_has_its_status(place: Place) {
         ("/schedules/on", 404, "did you mean `one`?"),
         ("/schedules/%00", 400, "zero character"),
         ("/schedules?sate=paused", 400, "did you mean `state`?"),
-        ("/schedules?state=gone", 400, "enabled, paused, ended"),
+        (
+            "/schedules?state=gone",
+            400,
+            "must be `enabled` or `paused` or `ended`",
+        ),
         ("/schedules?limit=500", 400, "limit"),
         ("/schedules/one?at=noon", 400, "RFC 3339"),
         (

@@ -329,21 +329,18 @@ async fn plan_refuses_invalid_times_and_names(place: Place) {
         (&["--outage", past_outage], ["is in the past", "hint: "]),
         (
             &["--outage", &outage, "--to", &later],
-            ["the outage ends at", "hint: give a --from"],
+            ["`outage`: it ends at", "hint: give one that ends within"],
         ),
         (
             &["--from", &latest, "--to", &later],
-            ["is not after --from", "hint: give a later --to"],
+            ["is not after", "hint: give a later time"],
         ),
         (&["--from", "noon"], ["`noon` is not a time", "--from"]),
-        (
-            &["--from", past],
-            ["is in the past", "hint: leave --from out"],
-        ),
-        (&["--to", past], ["is not after --from", "hint: "]),
+        (&["--from", past], ["is in the past", "hint: leave it out"]),
+        (&["--to", past], ["is not after", "hint: "]),
         (
             &["--to", year],
-            ["is more than a year ahead", "hint: give a --to before"],
+            ["is more than a year ahead", "hint: give a time before"],
         ),
         (
             &["--schedule", "quarte"],

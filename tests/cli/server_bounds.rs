@@ -178,7 +178,7 @@ async fn a_run_with_much_output_is_shown_in_parts(place: Place) {
         &[],
         None,
     )
-    .assert_problem(400, "no key of a page");
+    .assert_problem(400, "no place among the calls");
 
     // Commands put the parts together, over the API as well as from the database.
     for args in [["run", "logs", run.as_str()], ["run", "show", run.as_str()]] {

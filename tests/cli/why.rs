@@ -77,11 +77,11 @@ async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
     for (args, parts) in [
         (
             &["tick", "--at", "noon"][..],
-            &["--at: `noon` is not a time", "hint: write an RFC 3339 time"][..],
+            &["`at`: `noon` is not a time", "hint: write an RFC 3339 time"][..],
         ),
         (
             &["tick", "--at", "nowhere"],
-            &["--at: `nowhere` is not a time", "`now-2h`"],
+            &["`at`: `nowhere` is not a time", "`now-2h`"],
         ),
         (
             &["tick", "--at", "2026-02-30 02:30"],
@@ -100,7 +100,7 @@ async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
     }
     let output = why(&site, &["tick", "--at", "noon", "--json"]);
     assert_eq!(output.code, 2, "{output:?}");
-    assert_eq!(output.json()["error"], json!("--at: `noon` is not a time"));
+    assert_eq!(output.json()["error"], json!("`at`: `noon` is not a time"));
 
     // The history of a removed schedule stays.
     site.json(["schedule", "remove", "tick"]);

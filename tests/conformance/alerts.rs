@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use campanile_control::alert_admin::{self, NewSilence};
+use campanile_control::alert_admin::{self, WantedSilence};
 use campanile_control::alert_rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Value,
 };
@@ -359,7 +359,7 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
         (None, Some("nop"), "did you mean `noop`?"),
         (Some("x"), None, "`x*` silences it all the same"),
     ] {
-        let wanted = NewSilence {
+        let wanted = WantedSilence {
             rule,
             subject,
             rules: &["dead-man"],
@@ -372,7 +372,7 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     }
-    let wanted = NewSilence {
+    let wanted = WantedSilence {
         rule: Some("dead-*"),
         subject: None,
         rules: &["dead-man"],

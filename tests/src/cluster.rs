@@ -120,7 +120,7 @@ impl Cluster {
             .env(
                 "PG_OPTIONS",
                 format!(
-                    "-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
+                    "-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=400 \
                      -c fsync={fsync} -c full_page_writes={fsync} -c shared_buffers=32MB"
                 ),
             )

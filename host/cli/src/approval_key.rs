@@ -54,35 +54,30 @@ pub(crate) fn of_host(config: &Config) -> Result<ApprovalKey> {
 }
 
 /// Returns the key with which a command on the database seals.
-pub(crate) fn of_command(config: &Config) -> Result<ApprovalKey> {
-    if let Some(key) = configured(config)? {
+///
+/// Before a host has served the database, an administrator may need a token: the command makes the key that the first host
+/// will have.
+pub(crate) async fn of_command(common: &Common) -> Result<ApprovalKey> {
+    let config = common.config()?;
+    if let Some(key) = configured(&config)? {
         return Ok(key);
     }
-    let path = path(config);
+    let path = path(&config);
     let why = match read(&path) {
         Ok(Some(key)) => return Ok(key),
         Ok(None) => format!("{} doesn't exist", path.display()),
         Err(failure) => failure.message,
     };
+    let (mut tx, _) = common.read_with_time().await?;
+    if !path.exists()
+        && hosts::newest(&mut tx).await?.is_empty()
+        && let Ok(state) = private_directory(&config.state_dir())
+    {
+        return own(&state);
+    }
     Err(refused!("this command has no key to seal with: {why}").hint(
         "use the API of a host with --server, or run it on the host's machine as its user, with its configuration; `approval_key` under `[policy]` gives hosts and commands a key in common",
     ))
-}
-
-/// Returns the key with which a command seals a token.
-///
-/// Before a host has served the database, an administrator may need a token: the command makes the key that the first host
-/// will have.
-pub(crate) async fn of_token(common: &Common) -> Result<ApprovalKey> {
-    let config = common.config()?;
-    if current(&config)?.is_none() {
-        let (mut tx, _) = common.read_with_time().await?;
-        let is_new = hosts::newest(&mut tx).await?.is_empty();
-        if is_new && let Ok(state) = private_directory(&config.state_dir()) {
-            return own(&state);
-        }
-    }
-    of_command(&config)
 }
 
 /// Returns the key that a host with this configuration has; none if its first start will make it.

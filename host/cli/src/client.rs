@@ -22,8 +22,9 @@ use url::form_urlencoded;
 
 use crate::output::{ErrorCode, Failure, Result, failed, refused};
 pub(crate) use address::Address;
-use campanile_control::order::Order;
+use campanile_control::order::{Endpoint, Order};
 use campanile_control::problem::Problem;
+use campanile_control::question::{Page, Question, parameters};
 use campanile_model::trace_context::{TRACEPARENT, TraceContext};
 pub(crate) use events::Events;
 pub(crate) use given::{Given, given};
@@ -36,8 +37,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The header with the id of the last event that a client has.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// The most entries of a page of the API.
-const PAGE_MAX: i64 = 500;
 
 /// Refuse a command that the API has no routes for. `command` is the subject of the sentence, and `instead` says what to do.
 pub(crate) fn needs_database(command: &str, instead: &str) -> Failure {
@@ -64,7 +63,7 @@ pub(crate) struct Call<'c> {
     client: &'c Client,
     method: Method,
     path: String,
-    query: Vec<(&'static str, String)>,
+    query: Vec<(String, String)>,
     headers: Vec<(HeaderName, String)>,
     body: Option<Vec<u8>>,
 }
@@ -101,36 +100,53 @@ impl Client {
         call.header(ACCEPT, answers).body(message)
     }
 
-    /// Prepare a request with the method PUT and this body.
-    pub(crate) fn put(&self, path: &[&str], body: &impl Serialize) -> Result<Call<'_>> {
-        self.call(Method::PUT, path).body(body)
+    /// Asks the host a question, with `of` as the path's parameter.
+    pub(crate) async fn ask<Q: Question>(&self, of: &str, question: &Q) -> Result<Page<Q::Answer>> {
+        let (answer, next) = self.question(of, question)?.answered().await?;
+        Ok(Page { answer, next })
     }
 
-    /// Prepare a request with the method DELETE.
-    pub(crate) fn delete(&self, path: &[&str]) -> Call<'_> {
-        self.call(Method::DELETE, path)
+    /// Prepares a question, with `of` as the path's parameter.
+    pub(crate) fn question<Q: Question>(&self, of: &str, question: &Q) -> Result<Call<'_>> {
+        self.at(&Q::ENDPOINT, of)?.query(question)
     }
 
     /// Sends an order to the host, with `of` as the path's parameter.
+    ///
+    /// Orders checking a schedule's revision apply to any without `revision`.
     pub(crate) async fn order<O: Order>(
         &self,
         of: &str,
         order: &O,
         caller: Option<TraceContext>,
+        revision: Option<i64>,
     ) -> Result<O::Output> {
-        let route = O::ROUTE;
-        let segments = route
-            .path
-            .split('/')
-            .map(|part| match part.starts_with('{') {
-                true => encoded(of),
-                false => part.to_owned(),
-            });
+        let mut call = self.at(&O::ENDPOINT, of)?;
+        if call.method != Method::DELETE {
+            call = call.body(order)?;
+        }
+        if O::CHECKS_REVISION {
+            let tag = revision.map_or_else(|| "*".to_owned(), |revision| format!("\"{revision}\""));
+            call = call.header(IF_MATCH, tag);
+        }
+        if let Some(caller) = caller {
+            call = call.header(HeaderName::from_static(TRACEPARENT), caller.to_string());
+        }
+        call.send().await
+    }
+
+    /// Prepares a request to an endpoint, with `of` as the path's parameter.
+    fn at(&self, endpoint: &Endpoint, of: &str) -> Result<Call<'_>> {
+        let segments = endpoint.path.split('/');
+        let segments = segments.map(|part| match part.starts_with('{') {
+            true => encoded(of),
+            false => part.to_owned(),
+        });
         let path = Vec::from_iter(segments).join("/");
-        let method = Method::from_bytes(route.method.as_str().as_bytes());
-        let mut call = self.call(method.map_err(Failure::refused)?, &[]);
+        let method = Method::from_bytes(endpoint.method.as_str().as_bytes());
+        let mut call = self.call(method.map_err(Failure::failed)?, &[]);
         call.path = format!("{}{path}", self.address.path());
-        call.body(order)?.traceparent(caller).send().await
+        Ok(call)
     }
 
     fn call(&self, method: Method, path: &[&str]) -> Call<'_> {
@@ -172,30 +188,10 @@ fn encoded(segment: &str) -> String {
 }
 
 impl Call<'_> {
-    /// Add a parameter, if it has a value.
-    pub(crate) fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
-        self.query
-            .extend(value.map(|value| (name, value.to_string())));
-        self
-    }
-
-    /// Add a parameter that is true, if it is.
-    pub(crate) fn flag(self, name: &'static str, value: bool) -> Self {
-        self.query(name, value.then_some(true))
-    }
-
-    /// Change a schedule only at this revision; without one at any.
-    pub(crate) fn if_match(self, revision: Option<i64>) -> Self {
-        let etag = revision.map_or_else(|| "*".to_owned(), |revision| format!("\"{revision}\""));
-        self.header(IF_MATCH, etag)
-    }
-
-    /// Name the span of the caller.
-    pub(crate) fn traceparent(self, span: Option<impl ToString>) -> Self {
-        match span {
-            Some(span) => self.header(HeaderName::from_static(TRACEPARENT), span.to_string()),
-            None => self,
-        }
+    /// Adds a question's fields as parameters.
+    pub(crate) fn query(mut self, question: &impl Serialize) -> Result<Self> {
+        self.query = parameters(question)?;
+        Ok(self)
     }
 
     /// Ask for the events after this one, of an earlier connection.
@@ -225,53 +221,6 @@ impl Call<'_> {
     /// The error of the answer, as the command reports it with a database too; or that the server cannot be reached.
     pub(crate) async fn send<T: DeserializeOwned>(self) -> Result<T> {
         Ok(self.answered().await?.0)
-    }
-
-    /// Reads up to `limit` entries of a list. Its pages may be short because of large entries.
-    pub(crate) async fn list<T: DeserializeOwned>(self, limit: i64) -> Result<Vec<T>> {
-        let (mut call, mut all) = (self, Vec::new());
-        loop {
-            let left = limit - all.len() as i64;
-            let (rows, next) = call.clone().page(left).await?;
-            let is_empty = rows.is_empty();
-            all.extend(rows);
-            match next.filter(|_| !is_empty && (all.len() as i64) < limit) {
-                Some(next) => {
-                    call.query.retain(|(name, _)| *name != "after");
-                    call = call.query("after", Some(next));
-                }
-                None => return Ok(all),
-            }
-        }
-    }
-
-    /// Sends the request, reading one part of a multi-part answer. Also returns the key of the next part.
-    pub(crate) async fn part<T: DeserializeOwned>(self) -> Result<(T, Option<String>)> {
-        self.answered().await
-    }
-
-    /// Read up to `limit` entries of a list, by as many requests as are needed. Also return the key for `--after`, if the
-    /// server answered with fewer entries than the request asked for and has more.
-    pub(crate) async fn page<T: DeserializeOwned>(
-        self,
-        limit: i64,
-    ) -> Result<(Vec<T>, Option<String>)> {
-        let (mut call, mut all) = (self, Vec::new());
-        loop {
-            let wanted = (limit - all.len() as i64).min(PAGE_MAX);
-            let page = call.clone().query("limit", Some(wanted));
-            let (rows, next): (Vec<T>, _) = page.answered().await?;
-            let is_full = rows.len() as i64 >= wanted;
-            all.extend(rows);
-            match next {
-                next if !is_full => return Ok((all, next)),
-                Some(next) if (all.len() as i64) < limit => {
-                    call.query.retain(|(name, _)| *name != "after");
-                    call = call.query("after", Some(next));
-                }
-                _ => return Ok((all, None)),
-            }
-        }
     }
 
     /// Send the request, and listen to the events of its answer.
@@ -389,68 +338,7 @@ async fn refusal(client: &Client, response: Response<Incoming>) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
-
     use super::*;
-
-    /// Answer one request for each entry of `answers`, a body and the key of the next page. Return the requested paths.
-    fn serve(listener: &TcpListener, answers: &[(String, Option<&str>)]) -> Vec<String> {
-        let mut paths = Vec::new();
-        for (body, next) in answers {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let first = lines.next().unwrap().unwrap();
-            lines.find(|line| line.as_ref().unwrap().is_empty());
-            paths.push(first.split(' ').nth(1).unwrap().to_owned());
-            let link = next.map(|key| format!("link: </api/v1/a?after={key}>; rel=\"next\"\r\n"));
-            let link = link.unwrap_or_default();
-            let length = body.len();
-            write!(
-                stream,
-                "HTTP/1.1 200 OK\r\n{link}content-length: {length}\r\n\r\n{body}"
-            )
-            .unwrap();
-        }
-        paths
-    }
-
-    #[tokio::test]
-    async fn a_long_list_is_read_page_by_page() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        let client = Client::new(address.parse().unwrap(), None);
-        let rows = |from: i64, to: i64| serde_json::to_string(&Vec::from_iter(from..to)).unwrap();
-        let answers = [
-            (rows(0, 500), Some("499")),
-            (rows(500, 1_000), Some("999")),
-            (rows(1_000, 1_200), Some("1199")),
-        ];
-        let served = tokio::task::spawn_blocking(move || serve(&listener, &answers));
-        let call = client.get(&["a"]).query("status", Some("failed"));
-        let (read, next) = call.page::<i64>(1_200).await.unwrap();
-        assert_eq!(read, Vec::from_iter(0..1_200));
-        // The list is as long as was asked for, so the caller need not know that there is more.
-        assert_eq!(next, None);
-        let paths = [
-            "/api/v1/a?status=failed&limit=500",
-            "/api/v1/a?status=failed&after=499&limit=500",
-            "/api/v1/a?status=failed&after=999&limit=200",
-        ];
-        assert_eq!(served.await.unwrap(), paths);
-    }
-
-    #[tokio::test]
-    async fn a_page_that_the_server_ended_early_ends_the_list_with_its_key() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        let client = Client::new(address.parse().unwrap(), None);
-        let answers = [("[1, 2]".to_owned(), Some("2"))];
-        let served = tokio::task::spawn_blocking(move || serve(&listener, &answers));
-        let (read, next) = client.get(&["a"]).page::<i64>(10).await.unwrap();
-        assert_eq!((read, next.as_deref()), (vec![1, 2], Some("2")));
-        assert_eq!(served.await.unwrap(), ["/api/v1/a?limit=10"]);
-    }
 
     #[test]
     fn a_name_is_one_segment_of_a_path() {

@@ -10,6 +10,7 @@
 #![warn(clippy::print_stdout)]
 
 mod approval_key;
+mod ask;
 mod client;
 mod commands;
 mod config;
@@ -31,8 +32,6 @@ mod user;
 mod watch;
 
 use std::cell::OnceCell;
-use std::fmt::Display;
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,11 +40,9 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
-use campanile_control::order::{self, Desk, Order};
 use campanile_control::schedule_admin::{self, ScheduleError};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::trace_context::TraceContext;
 use campanile_store::{Db, Tx};
 use client::{Client, Given};
 use commands::{
@@ -441,11 +438,6 @@ impl Common {
         Ok((db, clock))
     }
 
-    /// Open the database and begin a read transaction.
-    async fn read(&self) -> Result<Tx> {
-        Ok(self.open().await?.read_long().await?)
-    }
-
     /// Open the database and begin a read transaction; return it with the time of the database's clock.
     async fn read_with_time(&self) -> Result<(Tx, Timestamp)> {
         let (db, clock) = self.open_with_clock().await?;
@@ -468,27 +460,6 @@ impl Common {
         Ok(schedule_admin::change(&db, async |tx| change(tx, now).await).await?)
     }
 
-    /// Runs an order on the database, or sends it to the host given by `--server`, which records the token's name instead of `by`.
-    async fn order<O: Order>(&self, of: &str, order: &O, by: &str) -> Result<O::Output> {
-        self.order_of(of, order, by, None).await
-    }
-
-    /// Like [`order`](Common::order), passing on the caller's trace span.
-    async fn order_of<O: Order>(
-        &self,
-        of: &str,
-        order: &O,
-        by: &str,
-        caller: Option<TraceContext>,
-    ) -> Result<O::Output> {
-        if let Some(client) = self.client()? {
-            return client.order(of, order, caller).await;
-        }
-        let (db, clock) = self.open_with_clock().await?;
-        let now = clock.now();
-        Ok(order::run(&db, of, order, &Desk { by, now, caller }).await?)
-    }
-
     /// Print a record for people, or as a JSON object.
     fn print(&self, record: &impl Record) -> Result {
         match self.json {
@@ -503,25 +474,6 @@ impl Common {
             true => output::print_json(records),
             false => output::print_table(records),
         }
-    }
-
-    /// Print a page of a longer list as [`print_list`](Common::print_list) does, and on a terminal where the next page
-    /// begins.
-    fn print_page<R: Record, K: Display>(
-        &self,
-        records: &[R],
-        limit: i64,
-        key: impl Fn(&R) -> K,
-    ) -> Result {
-        self.print_list(records)?;
-        let is_full = i64::try_from(records.len()).is_ok_and(|len| len >= limit);
-        let last = records.last().filter(|_| is_full);
-        if let Some(last) = last
-            && io::stderr().is_terminal()
-        {
-            output::print_message!("for the next entries, add `--after {}`", key(last));
-        }
-        Ok(())
     }
 
     /// Print `text` for people, or `report` as JSON.

@@ -2,9 +2,8 @@
 
 use std::str::FromStr;
 
-pub(crate) use campanile_control::time_option::time;
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::time_text::{Moment, TimeText};
+use campanile_model::time_text::TimeText;
 use campanile_schedule::rule::{RuleError, instant_in_zone};
 
 /// A time of an option that defines a rule. Without an offset, it is on the clock of the rule's zone.
@@ -32,18 +31,13 @@ impl TypedTime {
     }
 }
 
-/// Read a time of an option, or a span before now. Words such as `yesterday` count from this machine's clock.
-pub(crate) fn moment(text: &str) -> Result<Moment, String> {
-    Moment::read(text, Clock::system().now())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
     use clap::{Arg, Command, CommandFactory as _};
 
-    use super::*;
     use crate::Cli;
+    use campanile_model::time_text::{GivenTime, Moment};
 
     const FORMS: [&str; 8] = [
         "2099-01-01T08:00:00+02:00",
@@ -107,13 +101,13 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_time_is_refused_with_examples() {
-        let error = time("14:00").unwrap_err();
+        let error = "14:00".parse::<GivenTime>().unwrap_err();
         assert_eq!(
             error,
             "`14:00` is not a time: write an RFC 3339 time such as 2026-11-21T08:00:00Z, or `2026-11-21`, \
              `2026-11-21 08:00`, `yesterday 14:00` or `now-2h`"
         );
-        let error = moment("often").map(|_| ()).unwrap_err();
+        let error = "often".parse::<Moment>().unwrap_err();
         assert!(
             error.ends_with("or `now-2h`, or a span such as 2h"),
             "{error}"

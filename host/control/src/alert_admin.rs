@@ -26,7 +26,7 @@ pub const SILENCES_MAX: i64 = 1_000;
 
 /// Alerts about which no channel is to get a message.
 #[derive(Debug, Clone, Copy)]
-pub struct NewSilence<'a> {
+pub struct WantedSilence<'a> {
     /// A pattern for the names of rules; none for all.
     pub rule: Option<&'a str>,
     /// A pattern for what alerts are about; none for all.
@@ -97,7 +97,7 @@ pub async fn resolve(tx: &mut Tx, id: AlertId, by: &str, now: Timestamp) -> Resu
 ///
 /// # Errors
 /// When a pattern has no form of one, or a name that nothing has, or the time is zero.
-pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Result<Silence> {
+pub async fn silence(tx: &mut Tx, wanted: WantedSilence<'_>, now: Timestamp) -> Result<Silence> {
     for pattern in [wanted.subject, wanted.rule].into_iter().flatten() {
         let read = pattern.parse::<Pattern>();
         read.map_err(|what| ScheduleError::Invalid(format!("the pattern {what}")))?;
@@ -132,7 +132,7 @@ pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Res
 
 /// Refuse a name that nothing has, because a silence for it would not hold the alerts that it is for. A pattern with `*` may
 /// be for what comes later.
-async fn check_names(tx: &mut Tx, wanted: &NewSilence<'_>) -> Result {
+async fn check_names(tx: &mut Tx, wanted: &WantedSilence<'_>) -> Result {
     let is_name = |pattern: &&str| !pattern.contains('*');
     let (rule, subject) = (wanted.rule.filter(is_name), wanted.subject.filter(is_name));
     if rule.is_none() && subject.is_none() {

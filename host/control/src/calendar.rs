@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::problem::{ErrorCode, Problem};
 use crate::records::schedule;
@@ -25,7 +25,7 @@ const OFFSET_MAX: Duration = Duration::from_secs(26 * 3_600);
 const YEARS: std::ops::RangeInclusive<i64> = 1970..=2099;
 
 /// A year of a schedule.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Calendar {
     pub schedule: String,
     pub year: i64,
@@ -38,7 +38,7 @@ pub struct Calendar {
 }
 
 /// One day of a calendar. Launches that retention has removed count by their day in UTC.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CalendarDay {
     /// Such as `2026-11-22`.
     pub day: String,

@@ -21,6 +21,7 @@
 mod compare;
 mod launches;
 mod prepare;
+mod question;
 pub mod report;
 mod simulator;
 pub mod snapshot;
@@ -30,12 +31,15 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::RecoveryLimits;
-use campanile_model::clock::Timestamp;
+use campanile_model::as_text;
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::labels::Labels;
 use campanile_model::time_text;
@@ -49,6 +53,7 @@ use campanile_store::{Decision, LaunchStatus};
 
 pub use compare::{Changes, compare};
 pub use prepare::{FIRST_SCHEDULES_MAX, PreparedForecast};
+pub use question::GetPlan;
 
 const MINUTE_US: i64 = 60_000_000;
 
@@ -136,6 +141,27 @@ impl Outage {
         Ok(outage)
     }
 }
+
+/// An outage written as `FROM..TO`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutageText(pub Outage);
+
+/// Takes words such as `yesterday` relative to this machine's clock.
+impl FromStr for OutageText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OutageText, String> {
+        Outage::read(text, Clock::system().now()).map(OutageText)
+    }
+}
+
+impl fmt::Display for OutageText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.0.from, self.0.to)
+    }
+}
+
+as_text!(OutageText);
 
 /// The result of a forecast.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -2,7 +2,11 @@
 
 pub mod alerts;
 pub mod backfills;
+pub mod bulk;
+pub mod definition;
+pub mod files;
 pub mod hosts;
+pub mod launches;
 pub mod messages;
 pub mod packages;
 pub mod schedules;
@@ -22,7 +26,7 @@ use crate::problem::{ErrorCode, Problem};
 pub struct Nothing {}
 
 /// Parses the id given in the path.
-fn id<T: FromStr<Err: Display>>(of: &str) -> Result<T, Problem> {
+pub(crate) fn id<T: FromStr<Err: Display>>(of: &str) -> Result<T, Problem> {
     of.parse()
         .map_err(|error| Problem::new(ErrorCode::InvalidArgument, error))
 }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash};
+use campanile_model::time_text::GivenTime;
 use campanile_model::words;
 use campanile_store::{Db, DbError, packages, seals};
 
@@ -128,6 +129,42 @@ pub struct Checkpoint {
     /// The end of its span.
     pub until: Timestamp,
     pub hash: ChainHash,
+}
+
+/// What to verify of the record.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
+#[serde(deny_unknown_fields)]
+pub struct Verify {
+    /// Verify slots and decisions from this time on [default: the beginning of the record]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
+    pub from: Option<GivenTime>,
+    /// Verify slots and decisions up to this time [default: now]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
+    pub to: Option<GivenTime>,
+    /// A checkpoint of this database: the chain must still have it
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl Verify {
+    /// Returns the time span to verify.
+    ///
+    /// # Errors
+    ///
+    /// Fails for spans ending before they begin.
+    pub fn span(&self, now: Timestamp) -> Result<Span, Problem> {
+        let span = Span {
+            from: self.from.map_or(Timestamp::FIRST, |from| from.0),
+            to: self.to.map_or(now, |to| to.0),
+        };
+        if span.from > span.to {
+            let message = "`from` is later than `to`, or than now";
+            return Err(Problem::new(ErrorCode::InvalidArgument, message)
+                .hint("write the earlier time as `from`"));
+        }
+        Ok(span)
+    }
 }
 
 /// The span of decisions and slots to verify, both ends included.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ pub struct InvalidId(String);
 macro_rules! uuid_newtypes {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
         #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
         #[serde(transparent)]
         pub struct $name(#[schemars(with = "String")] pub Uuid);
@@ -43,6 +43,13 @@ macro_rules! uuid_newtypes {
             fn from_str(text: &str) -> Result<Self, InvalidId> {
                 let id = Uuid::parse_str(text).map($name);
                 id.map_err(|_| InvalidId(text.to_owned()))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
 
@@ -309,6 +316,8 @@ pub struct ShortId {
     pub number: Option<i64>,
     text: String,
 }
+
+crate::as_text!(ShortId);
 
 /// A text that is no id of a launch or a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -23,6 +23,7 @@
 
 pub mod access;
 pub mod approval_key;
+pub mod as_text;
 pub mod clock;
 #[cfg(feature = "sqlx")]
 mod columns;

@@ -32,6 +32,11 @@ impl Namespace {
     pub fn prefix(&self) -> String {
         format!("@{}/", self.0)
     }
+
+    /// Returns an SQL pattern matching its names. Namespaces contain no wildcards.
+    pub fn like(&self) -> String {
+        format!("{}%", self.prefix())
+    }
 }
 
 impl FromStr for Namespace {

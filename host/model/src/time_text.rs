@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::text;
 
 /// A time as a person typed it, before a clock and a zone give it a meaning.
@@ -55,6 +55,27 @@ pub fn read(text: &str, now: Timestamp) -> Result<Timestamp, String> {
         .map_err(|error| format!("{error}: {}", TimeText::HINT))
 }
 
+/// An instant given as people type it. Words such as `yesterday` are relative to this machine's clock, and times without an offset
+/// are in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenTime(pub Timestamp);
+
+impl FromStr for GivenTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GivenTime, String> {
+        read(text, Clock::system().now()).map(GivenTime)
+    }
+}
+
+impl Display for GivenTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+crate::as_text!(GivenTime);
+
 /// A time, or a span before now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -87,6 +108,17 @@ impl Moment {
         }
     }
 }
+
+/// Takes words such as `yesterday` relative to this machine's clock.
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Moment, String> {
+        Moment::read(text, Clock::system().now())
+    }
+}
+
+crate::as_text!(Moment);
 
 impl Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

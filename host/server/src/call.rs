@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use url::form_urlencoded;
 
 use crate::app::State;
 use crate::kept_answers::KeptAnswer;
@@ -19,7 +20,9 @@ use crate::peer::Peer;
 use crate::problem::ApiProblem;
 use crate::query::Query;
 use crate::{answer_body, auth};
+use campanile_control::order::{Desk, Endpoint};
 use campanile_control::problem::ErrorCode;
+use campanile_control::question::{Page, Question};
 use campanile_control::token_admin::Principal;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
@@ -79,6 +82,11 @@ enum Content {
     Stream(Body),
 }
 
+/// Returns what serde_json writes at the end of an error.
+fn at(error: &serde_json::Error) -> String {
+    format!(" at line {} column {}", error.line(), error.column())
+}
+
 impl Call {
     /// Return a value of the path.
     pub(crate) fn name(&self, key: &str) -> &str {
@@ -89,6 +97,34 @@ impl Call {
     /// Parse a value of the path.
     pub(crate) fn id<T: FromStr<Err: Display>>(&self, key: &str) -> Result<T> {
         self.name(key).parse().map_err(ApiProblem::invalid)
+    }
+
+    /// Returns the value of an endpoint's path parameter, if it has one.
+    pub(crate) fn of(&self, endpoint: &Endpoint) -> &str {
+        endpoint.key().map_or("", |key| self.name(key))
+    }
+
+    /// Returns who's asking.
+    pub(crate) fn desk(&self) -> Desk<'_> {
+        let app = &self.state.app;
+        Desk {
+            by: self.by(),
+            now: self.now(),
+            caller: self.caller_traceparent(),
+            namespace: self.namespace(),
+            settings: &app.settings,
+            key: Some(app.engine.approval_key()),
+            revision: None,
+        }
+    }
+
+    /// Reads the answer to the question in the query.
+    pub(crate) async fn ask<Q: Question>(&self) -> Result<Page<Q::Answer>> {
+        let question = self.query.question::<Q>()?;
+        let of = self.of(&Q::ENDPOINT);
+        Ok(question
+            .ask(of, &self.desk(), &mut self.read().await?)
+            .await?)
     }
 
     /// Read the body; an empty one stands for an object without keys.
@@ -124,7 +160,18 @@ impl Call {
         {
             return Err(ApiProblem::invalid("the body has a zero character"));
         }
-        serde_json::from_slice(body).map_err(wrong)
+        let reader = &mut serde_json::Deserializer::from_slice(body);
+        let parsed = serde_path_to_error::deserialize(&mut *reader).map_err(|error| {
+            let path = error.path().to_string();
+            let inner = error.into_inner();
+            let (why, position) = (inner.to_string(), at(&inner));
+            ApiProblem::invalid(match path.as_str() {
+                "." => format!("the body: {why}"),
+                path => format!("the body: `{path}`: {}", why.trim_end_matches(&position)),
+            })
+        })?;
+        reader.end().map_err(wrong)?;
+        Ok(parsed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -312,9 +359,13 @@ impl Reply {
         }
     }
 
-    /// Return the link to the next page, as the header `Link` has it.
-    pub(crate) fn next_link(&self) -> Option<&str> {
-        self.next.as_deref()
+    /// Returns the key of the next page, if there may be one.
+    pub(crate) fn next_key(&self) -> Option<String> {
+        let (_, query) = self.next.as_ref()?.split_once('?')?;
+        let query = query.split('>').next()?;
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        let (_, key) = pairs.find(|(name, _)| name == "after")?;
+        Some(key.into_owned())
     }
 
     /// Return the JSON of the answer; null for a stream.

@@ -3,8 +3,9 @@
 use axum::http::StatusCode;
 
 use crate::call::{Call, Reply, Result};
-use crate::idempotency::Keyed;
-use campanile_control::order::{Desk, Order};
+use crate::idempotency::{self, Keyed};
+use crate::problem::ApiProblem;
+use campanile_control::order::{self, Desk, Order};
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_store::Tx;
@@ -46,17 +47,31 @@ pub(crate) use change;
 
 /// Runs the order given in a request body.
 pub(crate) async fn order<O: Order>(call: Call) -> Result {
+    let revision = match O::CHECKS_REVISION {
+        true => call.if_match()?,
+        false => None,
+    };
     let order = call.json::<O>()?;
     if let Some((role, what)) = order.needs() {
         call.require(role, what)?;
     }
-    let of = O::ROUTE.key().map_or("", |key| call.name(key));
-    change!(call, StatusCode::OK, |tx, now| {
-        let desk = Desk {
-            by: call.by(),
-            now,
-            caller: call.caller_traceparent(),
-        };
+    if O::IS_SECRET && idempotency::keyed(&call)?.is_some() {
+        let message = "a request for a token cannot have an `Idempotency-Key`, because the record would keep its secret";
+        return Err(
+            ApiProblem::invalid(message).hint("send it without; a name that is taken is refused")
+        );
+    }
+    let of = call.of(&O::ENDPOINT);
+    let desk = Desk {
+        revision,
+        ..call.desk()
+    };
+    if O::IS_REHEARSAL {
+        return Reply::json(&order::run(&call.db, of, &order, &desk).await?);
+    }
+    let status = StatusCode::from_u16(O::ENDPOINT.status).unwrap_or(StatusCode::OK);
+    change!(call, status, |tx, now| {
+        let desk = Desk { now, ..desk };
         let done = order.run(of, &desk, tx).await?;
         let revision = O::revision(&done);
         (done, revision)

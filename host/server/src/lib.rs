@@ -12,17 +12,14 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
-mod alerts;
 mod all_routes;
 mod answer_body;
 mod app;
 mod auth;
-pub mod bodies;
-mod bulk;
+mod backfills;
 mod call;
 mod change;
 mod connection;
-mod control;
 mod dispatch;
 mod idempotency;
 mod kept_answers;
@@ -44,14 +41,12 @@ mod refusals;
 mod request;
 mod router;
 mod routes;
-mod schedules_file;
 pub mod scope;
 mod shares;
 mod stream;
 mod timed_io;
 mod tls;
 mod token;
-mod tokens;
 mod upload;
 
 pub use all_routes::routes;

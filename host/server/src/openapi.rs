@@ -81,10 +81,7 @@ fn operation(
     let in_path = in_path.map(
         |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
     );
-    let in_query = route
-        .query
-        .iter()
-        .map(|parameter| query_parameter(route, parameter));
+    let in_query = (route.query)().iter().map(query_parameter);
     let header = |name: &str, is_required: bool, meaning: &str| json!({"name": name, "in": "header", "required": is_required, "description": meaning, "schema": {"type": "string"}});
     let mut parameters: Vec<Value> = in_path.chain(in_query).collect();
     match route.method {
@@ -159,13 +156,12 @@ fn operation(
     operation
 }
 
-fn query_parameter(route: &Route, parameter: &Parameter) -> Value {
-    let one = json!({"type": parameter.kind});
-    let schema = match parameter.name == route.repeated {
-        true => json!({"type": "array", "items": one}),
-        false => one,
-    };
-    json!({"name": parameter.name, "in": "query", "required": false, "description": parameter.meaning, "schema": schema})
+fn query_parameter(parameter: &Parameter) -> Value {
+    let mut described = json!({"name": parameter.name, "in": "query", "required": false, "description": parameter.meaning, "schema": parameter.schema});
+    if parameter.schema["type"] == "array" {
+        described["explode"] = json!(false);
+    }
+    described
 }
 
 #[cfg(test)]

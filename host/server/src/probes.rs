@@ -4,11 +4,13 @@ use campanile_control::health;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
+use campanile_control::bounds::Number;
 use campanile_control::health::Health;
 use campanile_engine::tell::metrics;
 
@@ -16,8 +18,6 @@ use campanile_engine::tell::metrics;
 const PROBE_WAIT: Duration = Duration::from_secs(2);
 /// How long the result of a probe is that of others too.
 const PROBE_KEPT: Duration = Duration::from_millis(500);
-/// The most schedules that get their own metrics.
-const SCHEDULES_MAX: u32 = 10_000;
 
 /// The answer to a probe.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -100,13 +100,18 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
     Ok(health)
 }
 
+/// Metrics to show.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct GetMetrics {
+    /// How many schedules get their own metrics, the first ones by name; none unless given
+    schedules: Option<Number<0, 10_000>>,
+}
+
 /// Return the metrics of this host and those on record.
 pub(crate) async fn metrics(call: Call) -> Result {
-    let read = |text: &str| match text.parse() {
-        Ok(count) if count <= SCHEDULES_MAX => Ok(count),
-        _ => Err(format!("must be a number from 0 to {SCHEDULES_MAX}")),
-    };
-    let schedules = call.query.read_with("schedules", read)?.unwrap_or(0);
+    let GetMetrics { schedules } = call.query.question()?;
+    let schedules = schedules.map_or(0, |schedules| schedules.0);
+    let schedules = schedules.try_into().unwrap_or_default();
     let text = call.state.app.engine.metrics(schedules).await;
     Ok(Reply::plain(metrics::CONTENT_TYPE, text))
 }

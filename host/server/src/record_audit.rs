@@ -7,11 +7,9 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::bodies;
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_control::verify::{self, Span};
-use campanile_model::clock::Timestamp;
+use campanile_control::verify::{self, Verify};
 
 /// How long a verification may take. A request may take a little longer.
 const VERIFY_TIME: Duration = Duration::from_secs(25);
@@ -21,20 +19,9 @@ const VERIFY_TIME: Duration = Duration::from_secs(25);
 /// It reads the record page by page. It computes on a thread for blocking work, so that no other request waits for it, and
 /// it stops after [`VERIFY_TIME`], also when the client is gone.
 pub(crate) async fn verify(call: Call) -> Result {
-    let bodies::Verify {
-        from,
-        to,
-        checkpoint,
-    } = call.json()?;
+    let wanted: Verify = call.json()?;
     let now = call.now();
-    let span = Span {
-        from: from.unwrap_or(Timestamp::FIRST),
-        to: to.unwrap_or(now),
-    };
-    if span.from > span.to {
-        let problem = ApiProblem::invalid("`from` is later than `to`, or than now");
-        return Err(problem.hint("write the earlier time as `from`"));
-    }
+    let span = wanted.span(now)?;
     let turn = Arc::clone(&call.state.verify_turn).try_acquire_owned();
     let turn = turn.map_err(|_| {
         ApiProblem::unavailable(
@@ -45,7 +32,7 @@ pub(crate) async fn verify(call: Call) -> Result {
     let verified = spawn_blocking(move || {
         let _turn = turn;
         runtime.block_on(async {
-            let audit = verify::audit(&db, span, checkpoint.as_ref(), now);
+            let audit = verify::audit(&db, span, wanted.checkpoint.as_ref(), now);
             timeout(VERIFY_TIME, audit).await
         })
     });

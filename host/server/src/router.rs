@@ -110,7 +110,7 @@ async fn call(
     let path =
         Vec::from_iter((path.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())));
     let query = parts.uri.query().unwrap_or_default();
-    let query = Query::read(query, route.query, route.repeated)?;
+    let query = Query::read(query, (route.query)())?;
     if path.iter().any(|(_, value)| value.contains('\0')) || query.has_zero() {
         return Err(ApiProblem::invalid(
             "the path or the query has a zero character",

@@ -17,38 +17,6 @@ impl Call {
     pub(crate) fn namespace(&self) -> Option<&Namespace> {
         self.principal.as_ref()?.namespace.as_ref()
     }
-
-    /// Refuse the name of a schedule or a package of another namespace than the principal's.
-    pub(crate) fn refuse_other(&self, name: &str) -> Result<()> {
-        match self.namespace() {
-            Some(namespace) if !namespace.contains(name) => Err(other(namespace, name)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Return the value of a parameter that the principal must give when it is limited to a namespace: without it, the whole
-    /// record would be searched.
-    pub(crate) fn text_in_namespace(&self, key: &str) -> Result<Option<&str>> {
-        let given = self.query.text(key);
-        match (given, self.namespace()) {
-            (None, Some(namespace)) => {
-                let prefix = namespace.prefix();
-                let problem = ApiProblem::forbidden(format!(
-                    "a token of the namespace {namespace} lists these of one {key}"
-                ));
-                Err(problem.hint(format!("add `{key}={prefix}NAME` to the query")))
-            }
-            _ => Ok(given),
-        }
-    }
-}
-
-fn other(namespace: &Namespace, name: &str) -> ApiProblem {
-    let prefix = namespace.prefix();
-    ApiProblem::forbidden(format!(
-        "`{name}` is not in the namespace {namespace}, and the token sees no other"
-    ))
-    .hint(format!("its names begin with `{prefix}`"))
 }
 
 /// Refuse a request about anything outside the namespace of its principal.
@@ -59,7 +27,7 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
     for key in ["schedule", "package"] {
         call.query
             .text(key)
-            .map_or(Ok(()), |name| call.refuse_other(name))?;
+            .map_or(Ok(()), |name| call.desk().refuse_other(name))?;
     }
     let package = match scope {
         Scope::Nothing | Scope::Chosen => return Ok(()),
@@ -69,7 +37,7 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
             ));
             return Err(problem.hint("send it with a token without a namespace"));
         }
-        Scope::Named => return call.refuse_other(call.name("name")),
+        Scope::Named => return Ok(call.desk().refuse_other(call.name("name"))?),
         Scope::Launch => {
             let id = call.id::<ShortId>("id")?;
             let mut tx = call.read().await?;

@@ -11,13 +11,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::app::State;
-use crate::auth;
 use crate::call::{Call, Reply, Result};
 use crate::news::{FailureNews, News};
 use crate::problem::ApiProblem;
 use crate::shares::Share;
+use crate::{auth, read};
 use campanile_control::event_feed::{EVENTS_OVERLAP, EventFeed};
 use campanile_control::failure_feed::FailureFeed;
+use campanile_control::questions::launches::GetLogs;
 use campanile_control::records::ids;
 use campanile_control::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
@@ -261,8 +262,8 @@ async fn read_news(
 
 /// Return the logs of a run, or stream each call when it ends, until the run ends.
 pub(crate) async fn logs(call: Call) -> Result {
-    if !call.query.is_set("follow")? {
-        return crate::read::logs(call).await;
+    if !call.query.question::<GetLogs>()?.follow {
+        return read::question::<GetLogs>(call).await;
     }
     let id = call.id::<ShortId>("id")?;
     let run = ids::run(&mut call.read().await?, &id, call.namespace())

@@ -117,11 +117,11 @@ pub struct CallPlace {
     pub attempt: i64,
 }
 
+campanile_model::as_text!(CallPlace);
+
 /// Error for a text not naming a [`CallPlace`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no key of a page of calls: give the one that the page before it has in its header `Link`"
-)]
+#[error("`{0}` is no place among the calls of a run: give the one named by the page before")]
 pub struct InvalidPlace(String);
 
 impl CallPlace {

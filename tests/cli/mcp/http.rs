@@ -174,7 +174,7 @@ async fn a_read_tool_answers_over_http_as_on_stdio(place: Place) {
     for (tool, arguments) in [
         (
             "plan",
-            json!({"schedule": "ok", "outages": ["now+1h..now+2h"]}),
+            json!({"schedule": "ok", "outage": ["now+1h..now+2h"]}),
         ),
         ("health", json!({})),
     ] {
@@ -194,7 +194,7 @@ async fn a_read_tool_answers_over_http_as_on_stdio(place: Place) {
         ("show_schedule", json!({"schedule": "ok\0"})),
         ("run_logs", json!({"id": "ffff", "bytes_max": 0})),
         ("run_logs", json!({"id": bad_run, "task": "none"})),
-        ("plan", json!({"outages": ["noon"]})),
+        ("plan", json!({"outage": ["noon"]})),
         ("health", json!({"all": true})),
     ] {
         let expected = on_stdio.refused(tool, arguments.clone());

@@ -1,19 +1,15 @@
 //! `campanile alert`: alerts, the messages about them, and silences.
 
-use std::time::Duration;
-
 use clap::Subcommand;
 
 use super::schedule::By;
-use crate::output::{self, ErrorCode, Failure, Record, Result};
+use crate::output::{self, Failure, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_control::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
-use campanile_control::orders::Nothing;
-use campanile_control::orders::alerts::{EndSilence, ResolveAlert};
-use campanile_model::ids::{AlertId, MessageId, SilenceId};
-use campanile_model::text;
-use campanile_server::bodies;
-use campanile_store::alert_messages::{self, AlertMessageRow};
+use campanile_control::alert_admin::AlertDetail;
+use campanile_control::orders::alerts::{EndSilence, NewSilence, ResolveAlert, TestChannel};
+use campanile_control::questions::alerts::{GetAlert, ListAlertMessages, ListAlerts, ListSilences};
+use campanile_model::ids::{AlertId, SilenceId};
+use campanile_store::alert_messages::AlertMessageRow;
 use campanile_store::alerts::{self, Silence};
 
 #[derive(Subcommand)]
@@ -21,12 +17,8 @@ pub(crate) enum Alert {
     /// List the alerts that are not resolved, newest first
     #[command(arg = watch::arg())]
     List {
-        /// List resolved ones too
-        #[arg(long)]
-        all: bool,
-        /// List those after this one of another list
-        #[arg(long, value_name = "ID")]
-        after: Option<AlertId>,
+        #[command(flatten)]
+        question: ListAlerts,
         #[command(flatten)]
         limit: Limit,
     },
@@ -44,12 +36,8 @@ pub(crate) enum Alert {
     },
     /// List the messages to channels with their deliveries, newest first
     Deliveries {
-        /// List only those to this channel
-        #[arg(long, value_name = "NAME")]
-        channel: Option<String>,
-        /// List those after this one of another list
-        #[arg(long, value_name = "ID")]
-        after: Option<MessageId>,
+        #[command(flatten)]
+        question: ListAlertMessages,
         #[command(flatten)]
         limit: Limit,
     },
@@ -60,18 +48,8 @@ pub(crate) enum Alert {
     },
     /// Send no message about the alerts that match, until the time is over
     Silence {
-        /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters
-        #[arg(value_name = "SUBJECT")]
-        subject: Option<String>,
-        /// Only alerts of rules with this name; `*` stands for any characters
-        #[arg(long, value_name = "RULE")]
-        rule: Option<String>,
-        /// How long, such as 2h
-        #[arg(long = "for", value_name = "SPAN", value_parser = text::duration)]
-        span: Duration,
-        /// Why
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
+        #[command(flatten)]
+        order: NewSilence,
         #[command(flatten)]
         by: By,
     },
@@ -117,89 +95,17 @@ impl Record for AlertDetail {
 impl Alert {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            Alert::List { all, after, limit } => {
-                let rows = match common.client()? {
-                    Some(client) => {
-                        let call = client.get(&["alerts"]).flag("all", all);
-                        call.query("after", after).page(limit.limit).await?.0
-                    }
-                    None => {
-                        let mut tx = common.read().await?;
-                        match all {
-                            true => alerts::list(&mut tx, after, limit.limit).await?,
-                            false => alerts::list_unresolved(&mut tx, after, limit.limit).await?,
-                        }
-                    }
-                };
-                common.print_page(&rows, limit.limit, |row: &alerts::Alert| row.id)
-            }
-            Alert::Show { id } => {
-                if let Some(client) = common.client()? {
-                    let call = client.get(&["alerts", &id.to_string()]);
-                    return common.print(&call.send::<AlertDetail>().await?);
-                }
-                let mut tx = common.read().await?;
-                common.print(&alert_admin::find(&mut tx, id).await?)
-            }
+            Alert::List { question, limit } => common.print_some(question, limit.limit).await,
+            Alert::Show { id } => common.print_answer(&id.to_string(), &GetAlert {}).await,
             Alert::Resolve { id, by } => {
                 let order = ResolveAlert::default();
-                let resolved = common.order(&id.to_string(), &order, &by.by).await?;
+                let resolved = common.order(&id.to_string(), &order, &*by.by).await?;
                 common.print_report(&resolved, &format!("resolved {id}"))
             }
-            Alert::Deliveries {
-                channel,
-                after,
-                limit,
-            } => {
-                let rows = match common.client()? {
-                    Some(client) => {
-                        let call = client.get(&["alert-messages"]).query("channel", channel);
-                        call.query("after", after).page(limit.limit).await?.0
-                    }
-                    None => {
-                        let mut tx = common.read().await?;
-                        let channel = channel.as_deref();
-                        alert_messages::list(&mut tx, after, channel, limit.limit).await?
-                    }
-                };
-                common.print_page(&rows, limit.limit, |row: &AlertMessageRow| row.id)
-            }
-            Alert::Test { channel } => test(common, channel).await,
-            Alert::Silence {
-                subject,
-                rule,
-                span,
-                note,
-                by,
-            } => {
-                let silence: Silence = match common.client()? {
-                    Some(client) => {
-                        let span = text::duration_text(span);
-                        let body = bodies::NewSilence {
-                            subject,
-                            rule,
-                            span,
-                            note,
-                        };
-                        client.post(&["silences"], &body)?.send().await?
-                    }
-                    None => {
-                        let config = common.config()?;
-                        let rules = config.alerts.rule_names();
-                        let silence = async |tx: &mut _, now| {
-                            let wanted = NewSilence {
-                                rule: rule.as_deref(),
-                                subject: subject.as_deref(),
-                                rules: &rules,
-                                note: note.as_deref(),
-                                span,
-                                by: &by.by,
-                            };
-                            alert_admin::silence(tx, wanted, now).await
-                        };
-                        common.change(silence).await?
-                    }
-                };
+            Alert::Deliveries { question, limit } => common.print_some(question, limit.limit).await,
+            Alert::Test { channel } => test(common, &channel).await,
+            Alert::Silence { order, by } => {
+                let silence = common.order("", &order, &*by.by).await?;
                 let (id, until) = (silence.id, silence.until_at);
                 let text =
                     format!("silenced until {until}; `campanile alert unsilence {id}` ends it");
@@ -207,44 +113,28 @@ impl Alert {
             }
             Alert::Unsilence { id, by } => {
                 let order = EndSilence::default();
-                let silence = common.order(&id.to_string(), &order, &by.by).await?;
+                let silence = common.order(&id.to_string(), &order, &*by.by).await?;
                 common.print_report(&silence, &format!("ended the silence {id}"))
             }
-            Alert::Silences => {
-                if let Some(client) = common.client()? {
-                    let silences: Vec<Silence> = client.get(&["silences"]).send().await?;
-                    return common.print_list(&silences);
-                }
-                let (mut tx, now) = common.read_with_time().await?;
-                common.print_list(&alerts::silences(&mut tx, now, SILENCES_MAX).await?)
-            }
+            Alert::Silences => common.print_list(&common.ask("", &ListSilences {}).await?),
         }
     }
 }
 
-async fn test(common: &Common, channel: String) -> Result {
-    if let Some(client) = common.client()? {
-        let path = ["channels", &channel, "test"];
-        let call = client.post(&path, &Nothing {})?;
-        return print_test(common, &channel, &call.send().await?);
+async fn test(common: &Common, channel: &str) -> Result {
+    if common.client()?.is_none() {
+        // A host would find out only when sending.
+        let config = common.config()?;
+        if let Some(settings) = config.alerts.channels.get(channel) {
+            let wrong = config.unreadable_secrets(settings.secrets()).await;
+            if !wrong.is_empty() {
+                return Err(Failure::misconfigured(wrong.join("; ")));
+            }
+        }
     }
-    let config = common.config()?;
-    let Some(settings) = config.alerts.channels.get(&channel) else {
-        let why = config.alerts.no_channel(&channel);
-        return Err(Failure::refused(why).code(ErrorCode::NotFound));
-    };
-    let wrong = config.unreadable_secrets(settings.secrets()).await;
-    if !wrong.is_empty() {
-        return Err(Failure::misconfigured(wrong.join("; ")));
-    }
-    let give_up_after = config.outbox.give_up_after;
-    let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;
-    print_test(common, &channel, &common.change(send).await?)
-}
-
-fn print_test(common: &Common, channel: &str, report: &TestReport) -> Result {
+    let report = common.order(channel, &TestChannel::default(), "").await?;
     let text = format!(
         "a host sends a message to `{channel}`; `campanile alert deliveries --channel {channel}` shows how that ends"
     );
-    common.print_report(report, &text)
+    common.print_report(&report, &text)
 }

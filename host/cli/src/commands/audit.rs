@@ -8,12 +8,9 @@ use serde::Serialize;
 use super::package::signing;
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, failed, refused};
-use crate::times::time;
-use campanile_control::verify::{self, AuditReport, Checkpoint, Span};
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_control::verify::{self, AuditReport, Checkpoint, Verify};
 use campanile_model::text::{counted, printable_line};
 use campanile_package::signature::signature_path;
-use campanile_server::bodies;
 
 /// A greater checkpoint file is none.
 const FILE_BYTES_MAX: usize = 64 << 10;
@@ -22,12 +19,8 @@ const FILE_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum Audit {
     /// Compare the record with its rules and with its chain of hashes; exit with 1 if there are faults
     Verify {
-        /// Verify slots and decisions from this time on [default: the beginning of the record]
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        from: Option<Timestamp>,
-        /// Verify slots and decisions up to this time [default: now]
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        to: Option<Timestamp>,
+        #[command(flatten)]
+        wanted: Verify,
         /// A checkpoint that `audit export` wrote: the chain must still have it
         #[arg(long, value_name = "FILE")]
         checkpoint: Option<PathBuf>,
@@ -104,16 +97,14 @@ impl Audit {
     pub(crate) async fn run(self, common: &Common) -> Result {
         match self {
             Audit::Verify {
-                from,
-                to,
+                mut wanted,
                 checkpoint,
                 key,
             } => {
-                let checkpoint = match checkpoint {
-                    Some(path) => Some(read(common, &path, &key)?),
-                    None => None,
-                };
-                let report = verified(common, (from, to), checkpoint).await?;
+                if let Some(path) = checkpoint {
+                    wanted.checkpoint = Some(read(common, &path, &key)?);
+                }
+                let report = verified(common, wanted).await?;
                 common.print(&report)?;
                 output::check(report.ok)
             }
@@ -122,35 +113,14 @@ impl Audit {
     }
 }
 
-/// Verify the record from the first to the second time, which may be missing.
-async fn verified(
-    common: &Common,
-    (from, to): (Option<Timestamp>, Option<Timestamp>),
-    checkpoint: Option<Checkpoint>,
-) -> Result<AuditReport> {
-    let span = |now: Timestamp| {
-        let span = Span {
-            from: from.unwrap_or(Timestamp::FIRST),
-            to: to.unwrap_or(now),
-        };
-        match span.from > span.to {
-            true => Err(refused!("--from is later than --to, or than now")
-                .hint("write the earlier time after --from")),
-            false => Ok(span),
-        }
-    };
+async fn verified(common: &Common, wanted: Verify) -> Result<AuditReport> {
     if let Some(client) = common.client()? {
-        span(Clock::system().now())?;
-        let body = bodies::Verify {
-            from,
-            to,
-            checkpoint,
-        };
-        return client.post(&["audit", "verify"], &body)?.send().await;
+        return client.post(&["audit", "verify"], &wanted)?.send().await;
     }
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    Ok(verify::audit(&db, span(now)?, checkpoint.as_ref(), now).await?)
+    let (span, checkpoint) = (wanted.span(now)?, wanted.checkpoint.as_ref());
+    Ok(verify::audit(&db, span, checkpoint, now).await?)
 }
 
 /// Return the newest link of the chain; none while nothing is sealed.

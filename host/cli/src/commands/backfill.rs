@@ -12,6 +12,7 @@ use super::schedule::By;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, Limit, signals, watch};
 use campanile_control::orders::backfills::CancelBackfill;
+use campanile_control::questions::schedules::{GetBackfill, ListBackfills};
 use campanile_control::records::backfill::{BackfillRecord, CancelledBackfill};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
@@ -30,9 +31,8 @@ pub(crate) enum BackfillCommand {
     /// List the newest backfills, newest first
     #[command(arg = watch::arg())]
     List {
-        /// List those after this one of another list
-        #[arg(long, value_name = "ID")]
-        after: Option<BackfillId>,
+        #[command(flatten)]
+        question: ListBackfills,
         #[command(flatten)]
         limit: Limit,
     },
@@ -57,26 +57,16 @@ pub(crate) enum BackfillCommand {
 impl BackfillCommand {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            BackfillCommand::List { after, limit } => {
-                let records = match common.client()? {
-                    Some(client) => {
-                        let call = client.get(&["backfills"]).query("after", after);
-                        call.page(limit.limit).await?.0
-                    }
-                    None => {
-                        let mut tx = common.read().await?;
-                        BackfillRecord::list(&mut tx, None, after, limit.limit).await?
-                    }
-                };
-                common.print_page(&records, limit.limit, |record: &BackfillRecord| {
-                    record.row.id
-                })
+            BackfillCommand::List { question, limit } => {
+                common.print_some(question, limit.limit).await
             }
-            BackfillCommand::Show { id, follow: false } => common.print(&record(common, id).await?),
+            BackfillCommand::Show { id, follow: false } => {
+                common.print_answer(&id.to_string(), &GetBackfill {}).await
+            }
             BackfillCommand::Show { id, follow: true } => follow(common, id).await,
             BackfillCommand::Cancel { id, by: By { by } } => {
                 let order = CancelBackfill::default();
-                print_cancelled(common, &common.order(&id.to_string(), &order, &by).await?)
+                print_cancelled(common, &common.order(&id.to_string(), &order, &*by).await?)
             }
         }
     }
@@ -89,14 +79,6 @@ fn print_cancelled(common: &Common, cancelled: &CancelledBackfill) -> Result {
         counted(skipped, "launch")
     );
     common.print_report(cancelled, &text)
-}
-
-/// Read one backfill.
-pub(crate) async fn record(common: &Common, id: BackfillId) -> Result<BackfillRecord> {
-    match common.client()? {
-        Some(client) => client.get(&["backfills", &id.to_string()]).send().await,
-        None => Ok(BackfillRecord::read(&mut common.read().await?, id).await?),
-    }
 }
 
 impl Record for BackfillRecord {
@@ -182,18 +164,18 @@ async fn until_finished(
     let mut last_obstacle = None;
     loop {
         let started = Instant::now();
-        let record = record(common, id).await?;
+        let mut source = common.source().await?;
+        let record = source.page(&id.to_string(), &GetBackfill {}).await?.answer;
         if record.row.status != BackfillStatus::Running {
             return Ok(record);
         }
-        let obstacle = match common.client()? {
-            // The host behind it serves.
-            Some(_) => None,
-            None => {
-                let (mut tx, now) = common.read_with_time().await?;
-                obstacle(&mut tx, &record.row, now).await?
-            }
+        let now = source.now;
+        let obstacle = match source.record() {
+            // The host behind an API serves.
+            None => None,
+            Some(tx) => obstacle(tx, &record.row, now).await?,
         };
+        drop(source);
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
             output::print_message(why);

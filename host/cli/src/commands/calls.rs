@@ -3,8 +3,9 @@
 use std::iter;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::output::{self, Record, Result};
+use crate::ask::Source;
+use crate::output::{self, Failure, Record, Result};
+use campanile_control::questions::launches::GetRun;
 use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
@@ -26,22 +27,20 @@ impl Record for TaskCall {
     }
 }
 
-/// Reads a run with all its calls, page by page.
-pub(crate) async fn detail_by_api(client: &Client, id: &str) -> Result<RunDetail> {
-    let mut all: Option<RunDetail> = None;
-    let mut after = None;
-    loop {
-        let call = client.get(&["runs", id]).query("after", after);
-        let (page, next) = call.part::<RunDetail>().await?;
-        match &mut all {
-            Some(all) => all.tasks.extend(page.tasks),
-            None => all = Some(page),
-        }
-        match (next, all) {
-            (None, Some(all)) => return Ok(all),
-            (next, read) => (after, all) = (next, read),
-        }
+/// Reads a run with all its calls. `id` may be short, or its launch's.
+pub(crate) async fn detail(source: &mut Source<'_>, id: &str) -> Result<RunDetail> {
+    let mut question = GetRun::default();
+    let first = source.page(id, &question).await?;
+    let mut run = first.answer;
+    if let Some(next) = first.next {
+        question.after = Some(next.parse().map_err(Failure::failed)?);
+        let add = |page: RunDetail| {
+            run.tasks.extend(page.tasks);
+            Ok(true)
+        };
+        source.pages(id, question, add).await?;
     }
+    Ok(run)
 }
 
 /// Print what a call logged and printed. Return false when the reader of stdout has closed it.

@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::follow;
 use crate::output::{Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_model::ids::EventId;
+use campanile_control::questions::record::ListEvents;
 use campanile_store::events;
 
 #[derive(Subcommand)]
@@ -13,9 +13,8 @@ pub(crate) enum Event {
     /// List the newest events, newest first
     #[command(arg = watch::arg().conflicts_with("follow"))]
     List {
-        /// List those after this event of another list; the JSON output shows the ids
-        #[arg(long, value_name = "ID")]
-        after: Option<EventId>,
+        #[command(flatten)]
+        question: ListEvents,
         #[command(flatten)]
         limit: Limit,
         /// Print them oldest first, and then each event that is recorded; with `--json` each on one line
@@ -31,20 +30,13 @@ impl Record for events::Event {
 impl Event {
     pub async fn run(self, common: &Common) -> Result {
         let Event::List {
-            after,
+            question,
             limit,
             follow,
         } = self;
-        if follow {
-            return follow::events(common, limit.limit).await;
+        match follow {
+            true => follow::events(common, limit.limit).await,
+            false => common.print_some(question, limit.limit).await,
         }
-        let rows = match common.client()? {
-            Some(client) => {
-                let call = client.get(&["events"]).query("after", after);
-                call.page(limit.limit).await?.0
-            }
-            None => events::list(&mut common.read().await?, after, limit.limit).await?,
-        };
-        common.print_page(&rows, limit.limit, |row: &events::Event| row.id)
     }
 }

@@ -8,10 +8,12 @@ use crate::Common;
 use crate::client::Client;
 use crate::output::{self, Result, failed};
 use campanile_control::event_feed::EventFeed;
-use campanile_control::records::launch::LaunchDetail;
+use campanile_control::questions::launches::{GetLaunch, GetLogs};
+use campanile_control::questions::record::ListEvents;
+use campanile_control::records::ids;
 use campanile_control::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_model::text::printable_lines;
 use campanile_store::events::{self, Event};
 use campanile_store::launches::LaunchRow;
@@ -69,8 +71,17 @@ impl Printed {
 }
 
 /// Print each call of a run when it ends, until the run ends. Fail when it does not succeed.
-pub(crate) async fn run(common: &Common, id: RunId) -> Result {
+///
+/// `id` may be short, or its launch's.
+pub(crate) async fn run(common: &Common, id: &ShortId) -> Result {
+    if let Some(client) = common.client()? {
+        return match calls_by_api(client, &id.to_string(), common.json).await? {
+            Some(run) => ended(&run),
+            None => Ok(()),
+        };
+    }
     let db = common.open().await?;
+    let id = ids::run(&mut db.read_long().await?, id, None).await?.id;
     let mut printed = Printed::new(id);
     loop {
         let mut tx = db.read_long().await?;
@@ -96,21 +107,16 @@ fn ended(run: &RunRow) -> Result {
     output::check(status == RunStatus::Succeeded)
 }
 
-/// Print each call of a run when it ends, as the API tells it, until the run ends. Fail when it does not succeed. `id` may
-/// be short, or that of its launch.
-pub(crate) async fn run_by_api(client: &Client, id: &str, as_json: bool) -> Result {
-    match calls_by_api(client, id, as_json).await? {
-        Some(run) => ended(&run),
-        None => Ok(()),
-    }
-}
-
 /// Print each call of a run when it ends. Return the run when it has ended; none when the reader of stdout has closed it.
 async fn calls_by_api(client: &Client, id: &str, as_json: bool) -> Result<Option<RunRow>> {
     let mut printed = HashSet::new();
     let mut last = None;
     loop {
-        let call = client.get(&["runs", id, "logs"]).flag("follow", true);
+        let follow = GetLogs {
+            follow: true,
+            ..GetLogs::default()
+        };
+        let call = client.question(id, &follow)?;
         let mut events = call.last_event(last.as_deref()).listen().await?;
         while let Some(event) = events.next().await {
             if event.kind == "end" {
@@ -136,28 +142,6 @@ fn print_call(logs: &TaskLogs, as_json: bool) -> Result<bool> {
     }
 }
 
-/// Wait until a launch has ended, as the API tells it, and return it. Unless JSON is wanted, print each call of its runs
-/// when it ends.
-pub(crate) async fn launch_by_api(
-    client: &Client,
-    id: LaunchId,
-    as_json: bool,
-) -> Result<LaunchRow> {
-    let mut followed = None;
-    loop {
-        let detail: LaunchDetail = client.get(&["launches", &id.to_string()]).send().await?;
-        let launch = detail.decided.launch;
-        match launch.run_id.0 {
-            Some(run) if followed != Some(run) && !as_json => {
-                calls_by_api(client, &run.to_string(), false).await?;
-                followed = Some(run);
-            }
-            _ if launch.finished_at.is_some() => return Ok(launch),
-            _ => tokio::time::sleep(READ_INTERVAL).await,
-        }
-    }
-}
-
 async fn find(tx: &mut Tx, id: RunId) -> Result<RunRow> {
     let run = runs::find(tx, id).await?;
     run.ok_or_else(|| failed!("the run {id} was removed from the record"))
@@ -165,6 +149,9 @@ async fn find(tx: &mut Tx, id: RunId) -> Result<RunRow> {
 
 /// Wait until a launch has ended, and return it. Unless JSON is wanted, print each call of its runs when it ends.
 pub(crate) async fn launch(common: &Common, id: LaunchId) -> Result<LaunchRow> {
+    if let Some(client) = common.client()? {
+        return launch_by_api(client, id, common.json).await;
+    }
     let (db, clock) = common.open_with_clock().await?;
     let mut printed: Option<Printed> = None;
     let mut patience = Some(Instant::now() + START_PATIENCE);
@@ -193,6 +180,22 @@ pub(crate) async fn launch(common: &Common, id: LaunchId) -> Result<LaunchRow> {
     }
 }
 
+async fn launch_by_api(client: &Client, id: LaunchId, as_json: bool) -> Result<LaunchRow> {
+    let mut followed = None;
+    loop {
+        let page = client.ask(&id.to_string(), &GetLaunch {}).await?;
+        let launch = page.answer.decided.launch;
+        match launch.run_id.0 {
+            Some(run) if followed != Some(run) && !as_json => {
+                calls_by_api(client, &run.to_string(), false).await?;
+                followed = Some(run);
+            }
+            _ if launch.finished_at.is_some() => return Ok(launch),
+            _ => tokio::time::sleep(READ_INTERVAL).await,
+        }
+    }
+}
+
 async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
     if !is_served(tx, now).await? {
         output::print_message(
@@ -206,7 +209,7 @@ async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
 /// stdout has closed it.
 pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     if let Some(client) = common.client()? {
-        return events_by_api(client, limit, common.json).await;
+        return events_by_api(common, client, limit).await;
     }
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read_long().await?;
@@ -229,16 +232,17 @@ pub(crate) async fn events(common: &Common, limit: i64) -> Result {
 }
 
 /// Do the same with the events of the API.
-async fn events_by_api(client: &Client, limit: i64, as_json: bool) -> Result {
+async fn events_by_api(common: &Common, client: &Client, limit: i64) -> Result {
     let stream = || client.get(&["events", "stream"]);
     // It begins before the list is read, so that no event is between them.
     let mut events = stream().listen().await?;
-    let (mut newest, _) = client.get(&["events"]).page::<Event>(limit).await?;
+    let mut source = common.source().await?;
+    let mut newest = source.list(ListEvents::default(), limit).await?.rows;
     newest.reverse();
     let mut last = newest.last().map(|event| event.id);
     let mut feed = EventFeed::default();
     for event in feed.unseen(newest) {
-        if !print_event(&event, as_json)? {
+        if !print_event(&event, common.json)? {
             return Ok(());
         }
     }
@@ -248,7 +252,7 @@ async fn events_by_api(client: &Client, limit: i64, as_json: bool) -> Result {
             feed.forget_before(event.at);
             last = Some(event.id);
             for event in feed.unseen(vec![event]) {
-                if !print_event(&event, as_json)? {
+                if !print_event(&event, common.json)? {
                     return Ok(());
                 }
             }

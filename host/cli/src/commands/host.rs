@@ -5,18 +5,15 @@ use clap::Subcommand;
 use super::schedule::By;
 use crate::output::{Record, Result};
 use crate::{Common, watch};
-use campanile_control::host_admin::{self, HostReport};
+use campanile_control::host_admin::HostReport;
 use campanile_control::orders::hosts::Drain;
+use campanile_control::questions::hosts::ListHosts;
 
 #[derive(Subcommand)]
 pub(crate) enum Host {
     /// List the live hosts and the drained ones by name
     #[command(arg = watch::arg())]
-    List {
-        /// List also the hosts that have stopped or died
-        #[arg(long)]
-        all: bool,
-    },
+    List(ListHosts),
     /// Let a host claim nothing more: its runs end, its other services continue; a restart does not change that
     Drain {
         /// The host's name
@@ -36,16 +33,9 @@ impl Record for HostReport {
 impl Host {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            Host::List { all } => {
-                if let Some(client) = common.client()? {
-                    let call = client.get(&["hosts"]).flag("all", all);
-                    return common.print_list(&call.send::<Vec<HostReport>>().await?);
-                }
-                let (mut tx, now) = common.read_with_time().await?;
-                common.print_list(&host_admin::list(&mut tx, all, now).await?)
-            }
+            Host::List(question) => common.print_list(&common.ask("", &question).await?),
             Host::Drain { name, order, by } => {
-                let host = common.order(&name, &order, &by.by).await?;
+                let host = common.order(&name, &order, &*by.by).await?;
                 common.print_report(&host, &done(&host, order.undo))
             }
         }

@@ -1,32 +1,39 @@
 //! `campanile mcp`: a server of the Model Context Protocol on stdin and stdout, for assistants.
 //!
 //! ```text
-//! stdin ─▶ serve_stdio ─▶ Local ── Call ──▶ Mcp::run, one call at a time ── answers ──▶ database
+//! stdin ─▶ serve_stdio ─▶ Local ── questions, orders ──▶ database
 //!                     └─▶ Remote ── POST /mcp ──▶ the host of --server
 //! ```
 //!
 //! An answer is the JSON that the command of the same meaning prints with `--json`. Stdout has the messages of the protocol
 //! alone; the log goes to stderr. This server starts no host and opens no port.
 
-mod answers;
 mod remote;
+
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Mutex;
 
+use super::{plan, serve, stats};
 use crate::Common;
+use crate::config::Config;
 use crate::output::{ErrorCode, Failure, Result};
 use crate::telemetry::{self, LogFormat};
+use campanile_control::forecast::GetPlan;
+use campanile_control::forecast::report::PlanReport;
+use campanile_control::health::Health;
+use campanile_control::order::{self, Desk, Order};
 use campanile_control::problem::Problem;
+use campanile_control::question::{Page, Question};
+use campanile_control::settings::Settings;
 use campanile_model::access::{Channel, Role};
-use campanile_server::mcp::{Answer, Backend, Tool, serve_stdio};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_server::mcp::{Answer, Backend, Installation, Tool, answer, serve_stdio};
+use campanile_store::Db;
 use remote::Remote;
-
-/// The most calls that wait.
-const WAITING_MAX: usize = 64;
 
 type JsonObject = Map<String, Value>;
 
@@ -39,19 +46,15 @@ pub(crate) struct Mcp {
     role: Role,
 }
 
-/// A call of a tool that waits for its answer.
-struct Call {
-    tool: Tool,
-    arguments: JsonObject,
-    /// What the client calls itself.
-    by: String,
-    answer: oneshot::Sender<Result<Answer>>,
-}
-
-/// What answers from the database. It runs on any thread, and hands calls to the task of the command.
+/// What answers from the database.
 struct Local {
     role: Role,
-    calls: mpsc::Sender<Call>,
+    db: Db,
+    clock: Clock,
+    config: Config,
+    settings: Settings,
+    /// Held by the call being answered. Others wait, so that an assistant doesn't take all connections.
+    turn: Mutex<()>,
 }
 
 impl Mcp {
@@ -64,35 +67,17 @@ impl Mcp {
             return Ok(serve_stdio(remote).await?);
         }
         common.open_as(Channel::Mcp).await?;
-        let (calls, mut waiting) = mpsc::channel(WAITING_MAX);
-        let local = Local {
+        let (db, clock) = common.open_with_clock().await?;
+        let config = common.config()?;
+        Ok(serve_stdio(Local {
             role: self.role,
-            calls,
-        };
-        let served = tokio::spawn(serve_stdio(local));
-        // It ends when the server ends, which has the only sender.
-        while let Some(call) = waiting.recv().await {
-            call.answer(common).await;
-        }
-        Ok(served.await.map_err(Failure::failed)??)
-    }
-}
-
-impl Call {
-    /// Run the tool, unless the client has cancelled the call.
-    async fn answer(self, common: &Common) {
-        if self.answer.is_closed() {
-            return;
-        }
-        let (tool, by) = (self.tool, &self.by);
-        let answer = answers::answer(common, tool, self.arguments, by).await;
-        match &answer {
-            Err(failure) => tracing::info!("{by}: {tool}: {}", failure.message),
-            Ok(_) if tool.is_change() => tracing::info!("{by}: {tool}: done"),
-            Ok(_) => tracing::debug!("{by}: {tool}: answered"),
-        }
-        // A client that has cancelled the call meanwhile wants no answer.
-        let _ = self.answer.send(answer);
+            db,
+            clock,
+            settings: serve::settings(&config),
+            config,
+            turn: Mutex::new(()),
+        })
+        .await?)
     }
 }
 
@@ -114,7 +99,6 @@ impl Backend for Local {
         self.role
     }
 
-    /// Wait for the answer to a call.
     async fn answer(
         &self,
         tool: Tool,
@@ -122,26 +106,46 @@ impl Backend for Local {
         by: String,
     ) -> Result<Answer, Problem> {
         require(self.role, tool)?;
-        let (answer, answered) = oneshot::channel();
-        let call = Call {
-            tool,
-            arguments,
-            by,
-            answer,
-        };
-        let stopped = || Problem::new(ErrorCode::Unavailable, "the server is stopping");
-        match self.calls.try_send(call) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                let message = format!("{WAITING_MAX} calls wait already");
-                return Err(Problem::new(ErrorCode::Unavailable, message)
-                    .hint("wait for their answers, then call again"));
-            }
-            Err(TrySendError::Closed(_)) => return Err(stopped()),
+        let _turn = self.turn.lock().await;
+        let answer = answer(self, tool, arguments, &by).await;
+        match &answer {
+            Err(problem) => tracing::info!("{by}: {tool}: {}", problem.message),
+            Ok(_) if tool.is_change() => tracing::info!("{by}: {tool}: done"),
+            Ok(_) => tracing::debug!("{by}: {tool}: answered"),
         }
-        match answered.await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(stopped()),
-        }
+        answer
+    }
+}
+
+impl Local {
+    fn desk<'a>(&'a self, by: &'a str) -> Desk<'a> {
+        Desk::of(by, self.now(), &self.settings)
+    }
+}
+
+impl Installation for Local {
+    async fn ask<Q: Question>(&self, of: &str, question: Q) -> Result<Page<Q::Answer>, Problem> {
+        let mut tx = self.db.read_long().await?;
+        question.ask(of, &self.desk(""), &mut tx).await
+    }
+
+    async fn order<O: Order>(&self, of: &str, order: O, by: &str) -> Result<O::Output, Problem> {
+        order::run(&self.db, of, &order, &self.desk(by)).await
+    }
+
+    async fn plan(&self, plan: GetPlan) -> Result<PlanReport, Problem> {
+        plan::forecast(&self.db, &self.settings, &plan, None, self.now()).await
+    }
+
+    async fn health(&self) -> Result<Health, Problem> {
+        stats::read_health(&self.db, &self.clock, &self.config).await
+    }
+
+    fn calls_kept(&self) -> Option<Duration> {
+        self.config.retention.logs
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 }

@@ -11,17 +11,14 @@ use clap::{Args, Subcommand};
 use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, approval_key, watch};
-use campanile_control::approval::{self, Attribution};
-use campanile_control::orders::packages::RemovePackage;
-use campanile_control::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
+use campanile_control::orders::packages::{
+    Approve, DecisionRequest, Reject, RemovePackage, RollBack,
+};
+use campanile_control::questions::packages::{GetPackage, ListPackages};
+use campanile_control::records::package::DecisionReport;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
 use campanile_package::requests::list_requests;
-use campanile_server::bodies;
-use campanile_store::{Tx, packages};
-
-/// How many packages to read per statement.
-const READ_AT_ONCE: i64 = 500;
 
 #[derive(Subcommand)]
 pub(crate) enum Package {
@@ -36,19 +33,12 @@ pub(crate) enum Package {
     /// Show what changes from one version to another
     Diff(compare::Compare),
     /// Activate the pending version, or one that was rejected; its grants do not change
-    Approve(OfPending),
+    Approve(Pending),
     /// Reject the pending version, until it is approved or the file changes
-    Reject(OfPending),
+    Reject(Pending),
     /// Activate a former version, and reject the file in the folder until it is approved or changes
-    Rollback {
-        /// The package's name: its file name without .wasm
-        name: String,
-        /// The first digits of the former version's digest [default: the version that was active before]
-        #[arg(long, value_name = "DIGEST")]
-        to: Option<String>,
-        #[command(flatten)]
-        note: Note,
-    },
+    #[command(mut_arg("digest", |digest| digest.long("to").help(FORMER)))]
+    Rollback(Pending),
     /// Remove a package whose file is gone: its schedules end, and its code leaves the database
     Remove {
         /// The package's name: its file name without .wasm
@@ -68,23 +58,16 @@ pub(crate) enum Package {
     Verify(signing::Verify),
 }
 
+/// What the option `--to` of `rollback` is.
+const FORMER: &str =
+    "The first digits of the former version's digest [default: the version that was active before]";
+
 #[derive(Args)]
-pub(crate) struct OfPending {
+pub(crate) struct Pending {
     /// The package's name: its file name without .wasm
     name: String,
-    /// The first digits of the version's digest; needed to approve when several versions are possible
-    #[arg(long, value_name = "DIGEST")]
-    digest: Option<String>,
     #[command(flatten)]
-    note: Note,
-}
-
-/// Who decides, and why.
-#[derive(Args)]
-pub(crate) struct Note {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    note: Option<String>,
+    decision: DecisionRequest,
     #[command(flatten)]
     by: By,
 }
@@ -93,47 +76,26 @@ impl Package {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Package::List => {
-                let records = match common.client()? {
-                    Some(client) => client.get(&["packages"]).list(i64::MAX).await?,
-                    None => all(&mut common.read().await?).await?,
-                };
-                record::list(common, &records)
+                let mut source = common.source().await?;
+                let all = source.list(ListPackages::default(), i64::MAX).await?;
+                record::list(common, &all.rows)
             }
-            Package::Show { name } => {
-                if let Some(client) = common.client()? {
-                    let call = client.get(&["packages", &name]);
-                    return common.print(&call.send::<PackageDetail>().await?);
-                }
-                let mut tx = common.read().await?;
-                let row = find(&mut tx, &name).await?;
-                common.print(&PackageDetail::read(&mut tx, row).await?)
-            }
+            Package::Show { name } => common.print_answer(&name, &GetPackage {}).await,
             Package::Diff(compare) => compare.run(common).await,
-            Package::Approve(pending) => pending.decide(common, "approved").await,
-            Package::Reject(pending) => pending.decide(common, "rejected").await,
-            Package::Rollback { name, to, note } => {
-                let digest = to;
-                let former = OfPending { name, digest, note };
-                former.decide(common, "rolled_back").await
+            Package::Approve(Pending { name, decision, by }) => {
+                common.print(&common.order(&name, &Approve(decision), &*by.by).await?)
+            }
+            Package::Reject(Pending { name, decision, by }) => {
+                common.print(&common.order(&name, &Reject(decision), &*by.by).await?)
+            }
+            Package::Rollback(Pending { name, decision, by }) => {
+                common.print(&common.order(&name, &RollBack(decision), &*by.by).await?)
             }
             Package::Remove { name, order, by } => remove(common, &name, order, &by.by).await,
             Package::ApprovalKey(make) => make.run(common).await,
             Package::Keygen(keygen) => keygen.run(common),
             Package::Sign(sign) => sign.run(common),
             Package::Verify(verify) => verify.run(common),
-        }
-    }
-}
-
-async fn all(tx: &mut Tx) -> Result<Vec<PackageRecord>> {
-    let mut all: Vec<PackageRecord> = Vec::new();
-    loop {
-        let after = all.last().map(|record| &*record.row.name);
-        let rows = packages::list(tx, None, after, READ_AT_ONCE).await?;
-        let is_last = (rows.len() as i64) < READ_AT_ONCE;
-        all.extend(rows.into_iter().map(PackageRecord::from));
-        if is_last {
-            return Ok(all);
         }
     }
 }
@@ -167,40 +129,6 @@ fn note_sidecar(common: &Common, name: &str) -> Result {
         );
     }
     Ok(())
-}
-
-impl OfPending {
-    /// Decide about the version; `done` is what the report says about it.
-    async fn decide(self, common: &Common, done: &'static str) -> Result {
-        if let Some(client) = common.client()? {
-            let body = bodies::DecisionRequest {
-                digest: self.digest,
-                note: self.note.note,
-            };
-            let route = match done {
-                "approved" => "approve",
-                "rejected" => "reject",
-                _ => "rollback",
-            };
-            let call = client.post(&["packages", &self.name, route], &body)?;
-            return common.print(&call.send::<DecisionReport>().await?);
-        }
-        let (name, digest) = (self.name.as_str(), self.digest.as_deref());
-        let key = approval_key::of_command(&common.config()?)?;
-        let by = Attribution {
-            by: &self.note.by.by,
-            note: self.note.note.as_deref(),
-            key: &key,
-        };
-        let (mut tx, now) = common.write_with_time().await?;
-        let decided = match done {
-            "approved" => approval::approve(&mut tx, name, digest, by, now).await?,
-            "rejected" => approval::reject(&mut tx, name, digest, by, now).await?,
-            _ => approval::roll_back(&mut tx, name, digest, by, now).await?,
-        };
-        tx.commit().await?;
-        common.print(&DecisionReport::new(name.to_owned(), done, decided))
-    }
 }
 
 impl Record for DecisionReport {

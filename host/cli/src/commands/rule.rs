@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 
 use crate::output::{self, Result};
-use crate::times::{TypedTime, time};
+use crate::times::TypedTime;
 use campanile_control::records::schedule::{floor, is_hashed};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::time_text::GivenTime;
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
@@ -109,8 +110,8 @@ pub(crate) struct StandaloneRule {
     #[command(flatten)]
     options: RuleOptions,
     /// Show slots after this instant [default: now]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    from: Option<Timestamp>,
+    #[arg(long, value_name = "TIME")]
+    from: Option<GivenTime>,
 }
 
 /// Return the usage lines of a command with a [`StandaloneRule`].
@@ -149,7 +150,7 @@ impl StandaloneRule {
         Ok(ParsedRule {
             text,
             rule,
-            from: self.from.unwrap_or_else(this_second),
+            from: self.from.map_or_else(this_second, |from| from.0),
         })
     }
 }

@@ -1,33 +1,33 @@
 //! `campanile run`: the attempts to execute launches, and the logs of their tasks.
 
-use std::time::Duration;
+use clap::Subcommand;
 
-use super::calls::{close_to_limit, detail_by_api, print_logs};
-use super::follow;
-use super::launch::ListOptions;
+use super::calls::{close_to_limit, detail, print_logs};
 use super::schedule::By;
 use super::schedule::trigger::{self, Wait};
-use crate::output::{self, Failure, Record, Result};
-use crate::{Common, watch};
-use campanile_control::launch_admin;
-use campanile_control::orders::Nothing;
+use super::{follow, launch};
+use crate::ask::Source;
+use crate::output::{self, Record, Result};
+use crate::{Common, Limit, watch};
+use campanile_control::orders::launches::{Cancel, RetryLaunch};
+use campanile_control::questions::launches::{GetLogs, ListRuns};
 use campanile_control::records::ids;
-use campanile_control::records::launch::{CancelReport, TriggerReport};
 use campanile_control::records::run::{self as run_records, RunDetail, TaskLogs};
 use campanile_model::clock::Clock;
-use campanile_model::ids::{RunId, ShortId};
-use campanile_model::text::{self, duration_text};
-use campanile_server::bodies;
-use campanile_store::Tx;
-use campanile_store::runs::{self, RunRow};
-use campanile_store::task_runs::{self, CallPlace, TaskRun};
-use clap::Subcommand;
+use campanile_model::ids::ShortId;
+use campanile_store::runs::RunRow;
+use campanile_store::task_runs::TaskRun;
 
 #[derive(Subcommand)]
 pub(crate) enum Run {
     /// List the newest runs, newest first
     #[command(arg = watch::arg())]
-    List(ListOptions),
+    List {
+        #[command(flatten)]
+        question: ListRuns,
+        #[command(flatten)]
+        limit: Limit,
+    },
     /// Show one run with every call of its tasks
     #[command(arg = watch::arg())]
     Show {
@@ -46,9 +46,8 @@ pub(crate) enum Run {
     Cancel {
         /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
         id: ShortId,
-        /// How long its tasks have to end by themselves [default: `cancel_grace` of its schedule]
-        #[arg(long, value_parser = text::duration, value_name = "SPAN")]
-        grace: Option<Duration>,
+        #[command(flatten)]
+        order: Cancel,
         #[command(flatten)]
         by: By,
     },
@@ -102,40 +101,34 @@ impl Record for RunDetail {
 impl Run {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            Run::List(options) => list(common, &options).await,
+            Run::List { question, limit } => {
+                let schedule = question.schedule.clone();
+                launch::list(common, question, schedule.as_deref(), limit.limit).await
+            }
             Run::Show { id } => {
-                if let Some(client) = common.client()? {
-                    return common.print(&detail_by_api(client, &id.to_string()).await?);
+                let mut source = common.source().await?;
+                let run = detail(&mut source, &id.to_string()).await?;
+                if run.tasks.is_empty() {
+                    say_removed(common, &mut source, &id).await?;
                 }
-                let mut tx = common.read().await?;
-                let run = ids::run(&mut tx, &id, None).await?;
-                let tasks = calls(common, &mut tx, &run).await?;
-                common.print(&RunDetail::with_calls(&mut tx, run, tasks).await?)
+                common.print(&run)
             }
             Run::Logs { id, follow: false } => logs(common, &id).await,
-            Run::Logs { id, follow: true } => {
-                if let Some(client) = common.client()? {
-                    return follow::run_by_api(client, &id.to_string(), common.json).await;
-                }
-                let run = ids::run(&mut common.read().await?, &id, None).await?;
-                follow::run(common, run.id).await
-            }
-            Run::Cancel { id, grace, by } => cancel(common, &id, grace, &by.by).await,
-            Run::Retry { id, wait, by } => {
-                let report = match common.client()? {
-                    Some(client) => {
-                        let path = ["launches", &id.to_string(), "retry"];
-                        client.post(&path, &Nothing {})?.send().await?
-                    }
-                    None => {
-                        let launch = ids::launch(&mut common.read().await?, &id, None).await?;
-                        let retry = async |tx: &mut Tx, now| {
-                            launch_admin::retry(tx, launch, &by.by, now).await
-                        };
-                        let (retried, slot, schedule) = common.change(retry).await?;
-                        TriggerReport::new(schedule, slot, retried)
-                    }
+            Run::Logs { id, follow: true } => follow::run(common, &id).await,
+            Run::Cancel { id, order, by } => {
+                let report = common.order(&id.to_string(), &order, &*by.by).await?;
+                let (launch, status) = (report.launch, report.status);
+                let text = match report.deadline {
+                    None => format!("ended the launch {launch}, which did not run: it is {status}"),
+                    Some(deadline) => format!(
+                        "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
+                    ),
                 };
+                common.print_report(&report, &text)
+            }
+            Run::Retry { id, wait, by } => {
+                let order = RetryLaunch::default();
+                let report = common.order(&id.to_string(), &order, &*by.by).await?;
                 let hint = |other| {
                     format!(
                         "wait for the end of the launch {other}, or end it with `campanile run cancel {other}`"
@@ -147,85 +140,27 @@ impl Run {
     }
 }
 
-async fn list(common: &Common, options: &ListOptions) -> Result {
-    if let Some(client) = common.client()? {
-        let call = client
-            .get(&["runs"])
-            .query("schedule", options.schedule.as_ref());
-        let call = call.query("after", options.after.as_ref());
-        let (rows, _) = call.page::<RunRow>(options.limit.limit).await?;
-        return common.print_page(&rows, options.limit.limit, |row| row.id);
-    }
-    let mut tx = common.read().await?;
-    let after = match &options.after {
-        Some(id) => Some(ids::list_position(&mut tx, id, None).await?),
-        None => None,
-    };
-    let limit = options.limit.limit;
-    let rows = match &options.schedule {
-        Some(name) => runs::list_of(&mut tx, name, after, limit).await?,
-        None => runs::list(&mut tx, after, limit).await?,
-    };
-    let id = |row: &RunRow| row.id.to_string();
-    options.print(common, &mut tx, &rows, true, id).await
-}
-
-async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str) -> Result {
-    let report = request_cancel(common, id, grace, by).await?;
-    let (launch, status) = (report.launch, report.status);
-    let text = match report.deadline {
-        None => format!("ended the launch {launch}, which did not run: it is {status}"),
-        Some(deadline) => format!(
-            "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
-        ),
-    };
-    common.print_report(&report, &text)
-}
-
-/// Ask a launch to end, or end it if it does not run.
-pub(crate) async fn request_cancel(
-    common: &Common,
-    id: &ShortId,
-    grace: Option<Duration>,
-    by: &str,
-) -> Result<CancelReport> {
-    if let Some(client) = common.client()? {
-        let grace = grace.map(duration_text);
-        let path = ["launches", &id.to_string(), "cancel"];
-        return client.post(&path, &bodies::Cancel { grace })?.send().await;
-    }
-    let launch = ids::launch(&mut common.read().await?, id, None).await?;
-    let run = id.number.map(|number| RunId::of(launch, number));
-    let cancel =
-        async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
-    Ok(CancelReport::new(launch, common.change(cancel).await?))
-}
-
 /// Prints the logs and output of a run's tasks, page by page.
 async fn logs(common: &Common, id: &ShortId) -> Result {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let (page, next) = match common.client()? {
-            Some(client) => {
-                let call = client.get(&["runs", &id.to_string(), "logs"]);
-                call.query("after", after).part::<Vec<TaskLogs>>().await?
-            }
-            None => logs_of_record(common, id, after.as_deref()).await?,
-        };
-        match common.json {
-            true => all.extend(page),
-            false => {
-                for call in &page {
-                    if !print_logs(call)? {
-                        return Ok(());
-                    }
-                }
+    let mut source = common.source().await?;
+    let (mut all, mut is_empty) = (Vec::new(), true);
+    let print = |page: Vec<TaskLogs>| {
+        is_empty &= page.is_empty();
+        if common.json {
+            all.extend(page);
+            return Ok(true);
+        }
+        for call in &page {
+            if !print_logs(call)? {
+                return Ok(false);
             }
         }
-        if next.is_none() {
-            break;
-        }
-        after = next;
+        Ok(true)
+    };
+    let of = id.to_string();
+    source.pages(&of, GetLogs::default(), print).await?;
+    if is_empty {
+        say_removed(common, &mut source, id).await?;
     }
     match common.json {
         true => output::print_json(&all),
@@ -233,35 +168,15 @@ async fn logs(common: &Common, id: &ShortId) -> Result {
     }
 }
 
-/// Reads a page of a run's logs from the database, along with the key of the next page. Says so if retention has removed them.
-async fn logs_of_record(
-    common: &Common,
-    id: &ShortId,
-    after: Option<&str>,
-) -> Result<(Vec<TaskLogs>, Option<String>)> {
-    let place = after.map(str::parse::<CallPlace>).transpose();
-    let place = place.map_err(Failure::refused)?;
-    let mut tx = common.read().await?;
-    let run = ids::run(&mut tx, id, None).await?;
-    let page = TaskLogs::read(&mut tx, run.id, &place.unwrap_or_else(CallPlace::first)).await?;
-    if after.is_none()
-        && page.part.is_empty()
-        && let Some(note) = removed_calls_note(common, &run)?
-    {
-        output::print_message(&note);
+/// Says if retention has removed the calls of a run. The age limit of a host behind an API isn't known.
+async fn say_removed(common: &Common, source: &mut Source<'_>, id: &ShortId) -> Result {
+    if let Some(tx) = source.record() {
+        let run = ids::run(tx, id, None).await?;
+        if let Some(note) = removed_calls_note(common, &run)? {
+            output::print_message(&note);
+        }
     }
-    Ok((page.part, page.next.map(|place| place.to_string())))
-}
-
-/// Return the recorded calls of a run, and say when retention has removed them.
-async fn calls(common: &Common, tx: &mut Tx, run: &RunRow) -> Result<Vec<TaskRun>> {
-    let calls = task_runs::of_run(tx, run.id).await?;
-    if calls.is_empty()
-        && let Some(note) = removed_calls_note(common, run)?
-    {
-        output::print_message(&note);
-    }
-    Ok(calls)
+    Ok(())
 }
 
 /// Return a sentence that retention has removed the calls of a run, if it ended long enough ago.

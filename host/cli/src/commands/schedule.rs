@@ -15,28 +15,22 @@ mod why;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::calendar::Months;
-use super::serve;
 use super::slots::{self, SlotCount};
 use crate::output::{self, Failure, Record, Result, refused};
-use crate::times::time;
 use crate::{Common, environment, watch};
 use campanile_control::definition::policies;
 use campanile_control::order::Order;
-use campanile_control::orders::schedules as orders;
-use campanile_control::records::schedule::{
-    self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
-};
-use campanile_control::schedule_admin::{
-    self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition,
-};
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_control::orders::definition::{AddSchedule, Definition, RemoveSchedule};
+use campanile_control::orders::schedules::{Pause, ResetCursor, ResetCursors, Resume};
+use campanile_control::questions::schedules::{GetSchedule, ListSchedules};
+use campanile_control::records::schedule::{self, ChangeReport};
+use campanile_control::schedule_admin::{CursorResets, RefusedReset, ScheduleDefinition};
+use campanile_model::clock::Timestamp;
 use campanile_model::json_text::{JsonObject, JsonText};
+use campanile_model::time_text::GivenTime;
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_server::bodies;
-use campanile_store::schedules;
-use campanile_store::{Origin, Tx};
 use definition::DefinitionOptions;
 use import::Import;
 
@@ -58,9 +52,8 @@ pub(crate) enum Schedule {
     /// List schedules by name
     #[command(arg = watch::arg())]
     List {
-        /// List those after this name
-        #[arg(long, value_name = "NAME")]
-        after: Option<String>,
+        #[command(flatten)]
+        question: ListSchedules,
         /// The most entries to list
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
         limit: i64,
@@ -78,7 +71,7 @@ pub(crate) enum Schedule {
         /// The schedule's name
         name: String,
         #[command(flatten)]
-        order: orders::Pause,
+        order: Pause,
         #[command(flatten)]
         by: By,
     },
@@ -87,7 +80,7 @@ pub(crate) enum Schedule {
         /// The schedule's name
         name: String,
         #[command(flatten)]
-        order: orders::Resume,
+        order: Resume,
         #[command(flatten)]
         by: By,
     },
@@ -100,7 +93,7 @@ pub(crate) enum Schedule {
         #[arg(long, conflicts_with = "name")]
         all: bool,
         #[command(flatten)]
-        order: orders::ResetCursor,
+        order: ResetCursor,
         #[command(flatten)]
         by: By,
     },
@@ -142,8 +135,8 @@ pub(crate) struct Next {
     /// The schedule's name
     name: String,
     /// List the slots after this time instead of those from now on
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    after: Option<Timestamp>,
+    #[arg(long, value_name = "TIME")]
+    after: Option<GivenTime>,
     #[command(flatten)]
     count: SlotCount,
     /// Show the slots in a calendar of months
@@ -194,21 +187,8 @@ impl Schedule {
             Schedule::Edit(edit) => self::edit::edit(common, *edit).await,
             Schedule::Rename(rename) => self::edit::rename(common, &rename).await,
             Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
-            Schedule::List { after, limit } => {
-                let records = match common.client()? {
-                    Some(client) => {
-                        let call = client.get(&["schedules"]).query("after", after);
-                        call.list(limit).await?
-                    }
-                    None => {
-                        let mut tx = common.read().await?;
-                        let rows = schedules::list(&mut tx, after.as_deref(), limit).await?;
-                        Vec::from_iter(rows.into_iter().map(ScheduleRecord::new))
-                    }
-                };
-                common.print_page(&records, limit, |record| record.name().to_owned())
-            }
-            Schedule::Show { name } => show(common, &name).await,
+            Schedule::List { question, limit } => common.print_some(question, limit).await,
+            Schedule::Show { name } => common.print_answer(&name, &GetSchedule {}).await,
             Schedule::Next(command) => next(common, &command).await,
             Schedule::Pause { name, order, by } => change(common, &name, &order, &by).await,
             Schedule::Resume { name, order, by } => change(common, &name, &order, &by).await,
@@ -225,14 +205,8 @@ impl Schedule {
                 ..
             } => change(common, &name, &order, &by).await,
             Schedule::Remove { name } => {
-                if let Some(client) = common.client()? {
-                    let call = client.delete(&["schedules", &name]).if_match(None);
-                    return print_change(common, &call.send().await?);
-                }
-                let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
-                common.change(remove).await?;
-                let (schedule, done) = (name.into(), "removed".into());
-                print_change(common, &ChangeReport { schedule, done })
+                let order = RemoveSchedule::default();
+                print_change(common, &common.order(&name, &order, "").await?)
             }
             Schedule::Trigger(options) => options.run(common).await,
             Schedule::Backfill(request) => request.run(common).await,
@@ -246,7 +220,6 @@ impl Schedule {
 
 async fn add(common: &Common, add: Add) -> Result {
     let changes = add.definition.parse(TIMEZONE_DEFAULT)?;
-    changes.check_group(common)?;
     let mut wanted = ScheduleDefinition {
         name: add.name,
         package: String::new(),
@@ -258,17 +231,8 @@ async fn add(common: &Common, add: Add) -> Result {
         enabled: !add.disabled,
     };
     changes.apply_to(&mut wanted);
-    if let Some(client) = common.client()? {
-        let call = client.post(&["schedules"], &bodies::Definition::of_new(wanted))?;
-        return common.print(&call.send::<NewSchedule>().await?);
-    }
-    let added = common
-        .change(async |tx, now| {
-            schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
-            NewSchedule::read(tx, &wanted.name, now).await
-        })
-        .await?;
-    common.print(&added)
+    let order = AddSchedule(Definition::of_new(wanted));
+    common.print(&common.order("", &order, "").await?)
 }
 
 async fn change<O: Order<Output = ChangeReport<'static>>>(
@@ -277,7 +241,7 @@ async fn change<O: Order<Output = ChangeReport<'static>>>(
     order: &O,
     by: &By,
 ) -> Result {
-    print_change(common, &common.order(name, order, &by.by).await?)
+    print_change(common, &common.order(name, order, &*by.by).await?)
 }
 
 impl Record for CursorResets {
@@ -293,25 +257,12 @@ impl Record for CursorResets {
 }
 
 /// Resets all cursors ahead of the clock, one transaction at a time.
-async fn reset_cursors(common: &Common, to: Option<Timestamp>, by: &By) -> Result {
-    let client = common.client()?;
+async fn reset_cursors(common: &Common, to: Option<GivenTime>, by: &By) -> Result {
     let mut all = CursorResets::default();
     let mut after = Some(String::new());
     while let Some(name) = after {
-        let some: CursorResets = match &client {
-            Some(client) => {
-                let body = bodies::ResetCursors { to, after: name };
-                let call = client.post(&["bulk", "reset-cursors"], &body)?;
-                call.send().await?
-            }
-            None => {
-                let reset = async |tx: &mut Tx, now| {
-                    let reset = CursorReset { to, by: &by.by };
-                    schedule_admin::reset_cursors(tx, &name, reset, now).await
-                };
-                common.change(reset).await?
-            }
-        };
+        let order = ResetCursors { to, after: name };
+        let some = common.order("", &order, &*by.by).await?;
         all.reset.extend(some.reset);
         all.refused.extend(some.refused);
         after = some.next;
@@ -324,34 +275,23 @@ fn print_change(common: &Common, report: &ChangeReport<'_>) -> Result {
     common.print_report(report, &format!("{} {}", report.done, report.schedule))
 }
 
-async fn show(common: &Common, name: &str) -> Result {
-    if let Some(client) = common.client()? {
-        let call = client.get(&["schedules", name]);
-        return common.print(&call.send::<ScheduleDetail>().await?);
-    }
-    let (mut tx, now) = common.read_with_time().await?;
-    let late = serve::settings(&common.config()?).late;
-    common.print(&ScheduleDetail::read(&mut tx, name, &late, now).await?)
-}
-
 async fn next(common: &Common, command: &Next) -> Result {
     let Next { name, count, .. } = command;
-    let (row, now) = match common.client()? {
-        Some(client) => {
-            let detail: ScheduleDetail = client.get(&["schedules", name]).send().await?;
-            (detail.schedule.schedule.into_row(), Clock::system().now())
-        }
-        None => {
-            let (mut tx, now) = common.read_with_time().await?;
-            (schedule_admin::find(&mut tx, name).await?, now)
-        }
-    };
+    let mut source = common.source().await?;
+    let detail = source.page(name, &GetSchedule {}).await?.answer;
+    let (row, now) = (detail.schedule.schedule.into_row(), source.now);
     let rule = schedule::rule(&row)?;
     let policies = policies(&row.definition).unwrap_or_default();
     let skips = schedule::skips(&row);
     let decided = row.state.cursor_at.max(now);
-    let after = command.after.unwrap_or(decided);
-    let slots = schedule::slots(&row, &rule, &policies, command.after, now);
+    let after = command.after.map_or(decided, |after| after.0);
+    let slots = schedule::slots(
+        &row,
+        &rule,
+        &policies,
+        command.after.map(|after| after.0),
+        now,
+    );
     let is_kept = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
         let kept = slots.filter(is_kept);

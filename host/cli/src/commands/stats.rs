@@ -1,34 +1,35 @@
 //! `campanile stats` and `campanile health`.
 
 use campanile_control::approval::unsealed_approvals;
-use campanile_control::{health, statistics};
-use std::time::Duration;
-
+use campanile_control::health;
 use clap::Args;
 
 use super::serve;
-use crate::client::{self, Client};
+use crate::client;
+use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
-use crate::times::moment;
+
 use crate::{Common, approval_key};
 use campanile_control::health::Health;
-use campanile_control::schedule_admin;
-use campanile_control::statistics::{Rates, ScheduleStatistics, Statistics};
-use campanile_control::use_statistics::{
-    DayStatistics, PackageStatistics, day_statistics, package_statistics,
+use campanile_control::problem::Problem;
+use campanile_control::questions::record::{
+    GetStats, ListDayStats, ListPackageStats, ListScheduleStats,
 };
+use campanile_control::questions::schedules::{GetScheduleStats, Since};
+use campanile_control::statistics::{Rates, ScheduleStatistics, Statistics};
+use campanile_control::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::tell::metrics::RecordMetrics;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
 use campanile_model::time_text::Moment;
 use campanile_store::stats::HealthSigns;
 use campanile_store::task_use::UseSums;
-use campanile_store::{package_versions, schedules};
+use campanile_store::{Db, package_versions};
 
 #[derive(Args)]
 pub(crate) struct Stats {
     /// How far to look back: a span such as 30m or 7days, or a time such as yesterday
-    #[arg(long, default_value = "24h", value_name = "TIME|SPAN", value_parser = moment)]
+    #[arg(long, default_value = "24h", value_name = "TIME|SPAN")]
     since: Moment,
     /// Show each schedule, package, or day and package by itself
     #[arg(long, value_enum)]
@@ -116,88 +117,66 @@ fn rate_text(rates: &Rates, key: &str) -> Option<String> {
 
 impl Stats {
     pub async fn run(self, common: &Common) -> Result {
-        match common.client()? {
-            Some(_) if self.prometheus => {
-                let instead = "read `/metrics` of the host: it has these metrics, and those of the host itself";
-                let command = "`campanile stats --prometheus`";
-                return Err(client::needs_database(command, instead));
+        if self.prometheus {
+            return self.print_metrics(common).await;
+        }
+        let mut source = common.source().await?;
+        let since = self.span(source.now)?;
+        if let Some(name) = &self.schedule {
+            let page = source.page(name, &GetScheduleStats { since }).await?;
+            return common.print(&page.answer);
+        }
+        let (after, limit, size) = (self.after.clone(), None, self.limit);
+        match self.by {
+            None => common.print(&source.page("", &GetStats { since }).await?.answer),
+            Some(Grouping::Schedule) => {
+                let question = ListScheduleStats {
+                    since,
+                    after,
+                    limit,
+                };
+                common.print_listed(&source.list(question, size).await?)
             }
-            Some(client) => return self.run_by_api(common, client).await,
-            None => {}
+            Some(Grouping::Package) => {
+                let question = ListPackageStats {
+                    since,
+                    after,
+                    limit,
+                };
+                common.print_listed(&source.list(question, size).await?)
+            }
+            Some(Grouping::Day) => {
+                let question = ListDayStats {
+                    since,
+                    after,
+                    limit,
+                };
+                common.print_listed(&source.list(question, size).await?)
+            }
+        }
+    }
+
+    async fn print_metrics(&self, common: &Common) -> Result {
+        if common.client()?.is_some() {
+            let instead =
+                "read `/metrics` of the host: it has these metrics, and those of the host itself";
+            let command = "`campanile stats --prometheus`";
+            return Err(client::needs_database(command, instead));
         }
         let (mut tx, now) = common.read_with_time().await?;
-        if self.prometheus {
-            let metrics = RecordMetrics::read(&mut tx, now, self.schedules).await?;
-            return output::print_line(metrics.text().trim_end());
-        }
-        let span = self.span(now)?;
-        if let Some(name) = &self.schedule {
-            let schedule = schedule_admin::find(&mut tx, name).await?;
-            let rows = statistics::of_schedules(&mut tx, &[schedule], now, span).await?;
-            return rows.iter().try_for_each(|row| common.print(row));
-        }
-        match self.by {
-            None => common.print(&statistics::read(&mut tx, now, span).await?),
-            Some(Grouping::Schedule) => {
-                let page = schedules::list(&mut tx, self.after.as_deref(), self.limit).await?;
-                let rows = statistics::of_schedules(&mut tx, &page, now, span).await?;
-                common.print_page(&rows, self.limit, |row| row.schedule.clone())
-            }
-            Some(Grouping::Package) => {
-                let after = self.after.as_deref();
-                let rows = package_statistics(&mut tx, now, span, None, after, self.limit).await?;
-                common.print_page(&rows, self.limit, |row| row.package.clone())
-            }
-            Some(Grouping::Day) => {
-                let after = self.after.as_deref();
-                let rows = day_statistics(&mut tx, now, span, None, after, self.limit).await?;
-                common.print_page(&rows, self.limit, DayStatistics::key)
-            }
-        }
+        let metrics = RecordMetrics::read(&mut tx, now, self.schedules).await?;
+        output::print_line(metrics.text().trim_end())
     }
-}
 
-impl Stats {
-    /// Return how far to look back from `now`.
-    fn span(&self, now: Timestamp) -> Result<Duration> {
+    /// Returns how far to look back from `now`.
+    fn span(&self, now: Timestamp) -> Result<Option<Since>> {
         let since = self.since.at(now);
-        match since > now {
-            true => Err(refused!("--since {since} is in the future").hint("give an earlier time")),
-            false => Ok(now.since(since)),
+        if since > now {
+            return Err(refused!("--since {since} is in the future").hint("give an earlier time"));
         }
-    }
-
-    async fn run_by_api(&self, common: &Common, client: &Client) -> Result {
-        let since = self.span(Clock::system().now())?;
-        let since = Some(text::duration_text(since));
-        if let Some(name) = &self.schedule {
-            let call = client
-                .get(&["schedules", name, "stats"])
-                .query("since", since);
-            return common.print(&call.send::<ScheduleStatistics>().await?);
-        }
-        let statistics = |path: &[&str]| {
-            let call = client.get(path).query("since", since);
-            call.query("after", self.after.as_ref())
-        };
-        let limit = self.limit;
-        match self.by {
-            None => common.print(&statistics(&["stats"]).send::<Statistics>().await?),
-            Some(Grouping::Schedule) => {
-                let rows = statistics(&["stats", "schedules"]).list(limit).await?;
-                common.print_page(&rows, limit, |row: &ScheduleStatistics| {
-                    row.schedule.clone()
-                })
-            }
-            Some(Grouping::Package) => {
-                let (rows, _) = statistics(&["stats", "packages"]).page(limit).await?;
-                common.print_page(&rows, limit, |row: &PackageStatistics| row.package.clone())
-            }
-            Some(Grouping::Day) => {
-                let (rows, _) = statistics(&["stats", "days"]).page(limit).await?;
-                common.print_page(&rows, limit, DayStatistics::key)
-            }
-        }
+        let span = text::duration_text(now.since(since)).parse();
+        span.map(Some)
+            .map_err(|why: String| refused!("--since: {why}"))
     }
 }
 
@@ -218,7 +197,7 @@ impl Record for Health {
 
 /// Print the health of the installation; fail when it is not healthy.
 pub(crate) async fn health(common: &Common) -> Result {
-    let health = read_health(common).await?;
+    let health = ask_health(common).await?;
     common.print(&health)?;
     output::check(health.healthy)
 }
@@ -233,22 +212,31 @@ fn unknown_health(newer: &Failure) -> Health {
     health
 }
 
-/// Return the health of the installation.
-pub(crate) async fn read_health(common: &Common) -> Result<Health> {
+async fn ask_health(common: &Common) -> Result<Health> {
     if let Some(client) = common.client()? {
         return client.get(&["health"]).send().await;
     }
-    let (db, clock) = match common.open_with_clock().await {
-        Err(newer) if newer.code == ErrorCode::NewerSchema => return Ok(unknown_health(&newer)),
-        opened => opened?,
-    };
+    match common.open_with_clock().await {
+        Err(newer) if newer.code == ErrorCode::NewerSchema => Ok(unknown_health(&newer)),
+        opened => {
+            let (db, clock) = opened?;
+            Ok(read_health(&db, &clock, &common.config()?).await?)
+        }
+    }
+}
+
+/// Reads the health of the installation, along with notes about this machine.
+pub(crate) async fn read_health(
+    db: &Db,
+    clock: &Clock,
+    config: &Config,
+) -> Result<Health, Problem> {
     let mut tx = db.read_long().await?;
-    let config = common.config()?;
-    let settings = serve::settings(&config);
+    let settings = serve::settings(config);
     let (now, skew_us) = (clock.now(), clock.skew_us());
     let disk = db.disk_signs().await;
     let mut health = health::read(&mut tx, now, &settings, skew_us, disk).await?;
-    match approval_key::current(&config) {
+    match approval_key::current(config) {
         Ok(Some(key)) => {
             let followed = package_versions::followed(&mut tx).await?;
             let notes = unsealed_approvals(&followed, &key, now);
@@ -261,6 +249,6 @@ pub(crate) async fn read_health(common: &Common) -> Result<Health> {
             health.notes.push(note);
         }
     }
-    health.notes.extend(serve::machine_notes(&config));
+    health.notes.extend(serve::machine_notes(config));
     Ok(health)
 }

@@ -14,13 +14,13 @@ use super::schedule::read_context;
 use super::serve;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
-use crate::times::time;
 use crate::{Common, folder_of};
 use campanile_engine::run::secrets::{SecretError, Vault};
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::json_text::JsonObject;
 use campanile_model::text::{self, printable_line, printable_lines};
+use campanile_model::time_text::GivenTime;
 use campanile_package::{
     self, HostRules, Manifest, OpenError, Package, VersionPolicy, grant_record, limits,
 };
@@ -67,11 +67,11 @@ struct TaskArgs {
     #[arg(long, value_name = "SIZE", value_parser = text::size)]
     memory: Option<u64>,
     /// The slot of the run, such as 2026-11-21T08:00:00Z or "yesterday 14:00" [default: now]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    slot: Option<Timestamp>,
+    #[arg(long, value_name = "TIME")]
+    slot: Option<GivenTime>,
     /// The time of the task's clock when it starts [default: now]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    now: Option<Timestamp>,
+    #[arg(long, value_name = "TIME")]
+    now: Option<GivenTime>,
     /// The number of this attempt
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     attempt: i64,
@@ -279,8 +279,8 @@ impl TaskArgs {
             program: sidecar.program.clone().unwrap_or_default(),
             grants: Grants::clone(&sidecar.grants),
             limits,
-            time: self.now.map_or(Time::Real, Time::StartingAt),
-            slot: self.slot,
+            time: self.now.map_or(Time::Real, |now| Time::StartingAt(now.0)),
+            slot: self.slot.map(|slot| slot.0),
             attempt: self.attempt,
             is_recovery: self.recovery,
             ..Stage::default()

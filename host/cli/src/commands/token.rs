@@ -1,44 +1,20 @@
 //! `campanile token`: the tokens with which people and programs prove who they are.
 
-use std::time::Duration;
-
 use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
-use crate::{Common, Limit, approval_key, watch};
-use campanile_control::orders::tokens::RevokeToken;
-use campanile_control::token_admin::{self, CreatedToken, TokenReport, WantedToken};
-use campanile_model::access::Role;
-use campanile_model::namespace::Namespace;
-use campanile_model::text;
-use campanile_server::bodies;
-use campanile_store::Tx;
+use crate::{Common, watch};
+use campanile_control::orders::tokens::{NewToken, RevokeToken};
+use campanile_control::questions::hosts::ListTokens;
+use campanile_control::token_admin::{CreatedToken, TokenReport};
 
 #[derive(Subcommand)]
 pub(crate) enum Token {
     /// Create a token, and print its secret, which is shown only once
-    Create {
-        /// The token's name, under which its changes are recorded
-        name: String,
-        /// What it may do: viewer, operator, editor, approver or admin; each may do what those before it may
-        #[arg(long, value_name = "ROLE", value_parser = Role::read)]
-        role: Role,
-        /// The only namespace that it sees; without it the token sees the whole installation
-        #[arg(long, value_name = "NAME", value_parser = str::parse::<Namespace>)]
-        namespace: Option<Namespace>,
-        /// Refuse the token after this time, such as 90d; without it the token does not expire
-        #[arg(long, value_name = "SPAN", value_parser = text::duration)]
-        expires: Option<Duration>,
-    },
+    Create(NewToken),
     /// List the tokens by name, with their last use
     #[command(arg = watch::arg())]
-    List {
-        /// List also the tokens that are revoked
-        #[arg(long)]
-        all: bool,
-        #[command(flatten)]
-        limit: Limit,
-    },
+    List(ListTokens),
     /// Refuse a token from now on; its name is then free again
     Revoke {
         /// The token's name
@@ -71,47 +47,8 @@ impl Record for CreatedToken {
 impl Token {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            Token::Create {
-                name,
-                role,
-                namespace,
-                expires,
-            } => {
-                if let Some(client) = common.client()? {
-                    let expires = expires.map(text::duration_text);
-                    let body = bodies::NewToken {
-                        name,
-                        role,
-                        namespace,
-                        expires,
-                    };
-                    let call = client.post(&["tokens"], &body)?;
-                    return common.print(&call.send::<CreatedToken>().await?);
-                }
-                let wanted = WantedToken {
-                    name: &name,
-                    role,
-                    namespace: namespace.as_ref(),
-                    expires_in: expires,
-                };
-                let key = match token_admin::needs_seal(role) {
-                    true => Some(approval_key::of_token(common).await?),
-                    false => None,
-                };
-                let create = async |tx: &mut Tx, now| {
-                    token_admin::create(tx, wanted, key.as_ref(), now).await
-                };
-                common.print(&common.change(create).await?)
-            }
-            Token::List { all, limit } => {
-                if let Some(client) = common.client()? {
-                    let call = client.get(&["tokens"]).flag("all", all);
-                    let (tokens, _) = call.page::<TokenReport>(limit.limit).await?;
-                    return common.print_list(&tokens);
-                }
-                let (mut tx, now) = common.read_with_time().await?;
-                common.print_list(&token_admin::list(&mut tx, all, limit.limit, now).await?)
-            }
+            Token::Create(order) => common.print(&common.order("", &order, "").await?),
+            Token::List(question) => common.print_list(&common.ask("", &question).await?),
             Token::Revoke { name } => {
                 let token = common.order(&name, &RevokeToken::default(), "").await?;
                 let text = format!("revoked the token {name}; hosts refuse it within 5 s");

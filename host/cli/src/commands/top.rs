@@ -2,6 +2,7 @@
 
 use crate::Common;
 use crate::output::{self, Record, Result};
+use campanile_control::questions::hosts::GetTop;
 use campanile_control::records::top::{ActiveRun, DueSchedule, FailedLaunch, LiveHost, TopReport};
 use campanile_control::statistics::Statistics;
 use campanile_store::stats::Unfinished;
@@ -102,14 +103,7 @@ pub(crate) fn span_text(seconds: f64) -> String {
 
 /// Print what the hosts do now.
 pub(crate) async fn run(common: &Common) -> Result {
-    let report = match common.client()? {
-        Some(client) => client.get(&["top"]).send().await?,
-        None => {
-            let (mut tx, now) = common.read_with_time().await?;
-            TopReport::read(&mut tx, now).await?
-        }
-    };
-    common.print(&report)
+    common.print_answer("", &GetTop {}).await
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host_admin::{self, HostReport};
-use crate::order::{Desk, Method, Order, OrderRoute, Scope};
+use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use campanile_model::access::Role;
 use campanile_store::Tx;
@@ -23,15 +23,12 @@ pub struct Drain {
 impl Order for Drain {
     type Output = HostReport;
 
-    const ROUTE: OrderRoute = OrderRoute {
-        id: "drain_host",
-        method: Method::Post,
-        path: "/api/v1/hosts/{name}/drain",
-        role: Role::Operator,
-        scope: Scope::Installation,
-        cost: 5,
-        summary: "Let a host claim nothing more, or claim launches again",
-    };
+    const ENDPOINT: Endpoint = Endpoint::post(
+        "drain_host",
+        "/api/v1/hosts/{name}/drain",
+        (Role::Operator, Scope::Installation),
+        "Let a host claim nothing more, or claim launches again",
+    );
 
     async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
         Ok(host_admin::drain(tx, name, self.undo, desk.by, desk.now).await?)

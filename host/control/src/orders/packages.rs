@@ -3,9 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::order::{Desk, Method, Order, OrderRoute, Scope};
+use crate::approval::{self, Attribution};
+use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::package_removal::{self, RemovedPackage};
 use crate::problem::Problem;
+use crate::records::package::DecisionReport;
 use campanile_model::access::Role;
 use campanile_store::Tx;
 
@@ -23,17 +25,71 @@ pub struct RemovePackage {
 impl Order for RemovePackage {
     type Output = RemovedPackage;
 
-    const ROUTE: OrderRoute = OrderRoute {
-        id: "remove_package",
-        method: Method::Post,
-        path: "/api/v1/packages/{name}/remove",
-        role: Role::Approver,
-        scope: Scope::Named,
-        cost: 5,
-        summary: "Remove a package whose file is gone",
-    };
+    const ENDPOINT: Endpoint = Endpoint::post(
+        "remove_package",
+        "/api/v1/packages/{name}/remove",
+        (Role::Approver, Scope::Named),
+        "Remove a package whose file is gone",
+    );
 
     async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
         Ok(package_removal::remove(tx, name, self.keep_history, desk.by, desk.now).await?)
     }
+}
+
+/// A decision about a version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
+#[serde(deny_unknown_fields)]
+pub struct DecisionRequest {
+    /// The first digits of the version's digest; needed to approve when several versions are possible
+    #[cfg_attr(feature = "clap", arg(long, value_name = "DIGEST"))]
+    pub digest: Option<String>,
+    /// Why, for the record
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
+    pub note: Option<String>,
+}
+
+/// Declares an order for each decision about a version.
+macro_rules! decisions {
+    ($($(#[$doc:meta])* $order:ident: $id:literal, $path:literal, $summary:literal, $decide:path, $done:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        #[schemars(transparent)]
+        pub struct $order(pub DecisionRequest);
+
+        impl Order for $order {
+            type Output = DecisionReport;
+
+            const ENDPOINT: Endpoint =
+                Endpoint::post($id, $path, (Role::Approver, Scope::Named), $summary);
+
+            fn seals(&self) -> bool {
+                true
+            }
+
+            async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
+                let by = Attribution {
+                    by: desk.by,
+                    note: self.0.note.as_deref(),
+                    key: desk.key()?,
+                };
+                let decided = $decide(tx, name, self.0.digest.as_deref(), by, desk.now).await?;
+                Ok(DecisionReport::new(name.to_owned(), $done, decided))
+            }
+        }
+    )*};
+}
+
+decisions! {
+    /// Activate the pending version, or one that was rejected.
+    Approve: "approve_version", "/api/v1/packages/{name}/approve", "Activate the pending version, or one that was rejected",
+        approval::approve, "approved";
+    /// Reject the pending version.
+    Reject: "reject_version", "/api/v1/packages/{name}/reject", "Reject the pending version",
+        approval::reject, "rejected";
+    /// Activate a former version.
+    RollBack: "roll_back_package", "/api/v1/packages/{name}/rollback", "Activate a former version",
+        approval::roll_back, "rolled_back";
 }

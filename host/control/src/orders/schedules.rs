@@ -4,35 +4,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::order::{Desk, Method, Order, OrderRoute, Scope};
+use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use crate::records::launch::TriggerReport;
 use crate::records::schedule::{ChangeReport, RenameReport, SkipReport};
-use crate::schedule_admin::{self, CursorReset};
-#[cfg(feature = "clap")]
-use crate::time_option::time;
+use crate::schedule_admin::{self, CursorReset, CursorResets};
 use campanile_model::access::Role;
-use campanile_model::clock::Timestamp;
 use campanile_model::json_text::JsonObject;
+use campanile_model::time_text::GivenTime;
 use campanile_schedule::policy::Overlap;
 use campanile_store::{Tx, schedules};
 
-/// Returns the route of an order about one schedule.
-const fn route(
+/// Returns the endpoint of an order about one schedule.
+const fn endpoint(
     id: &'static str,
     path: &'static str,
     role: Role,
     summary: &'static str,
-) -> OrderRoute {
-    OrderRoute {
-        id,
-        method: Method::Post,
-        path,
-        role,
-        scope: Scope::Named,
-        cost: 5,
-        summary,
-    }
+) -> Endpoint {
+    Endpoint::post(id, path, (role, Scope::Named), summary)
 }
 
 fn changed(schedule: &str, done: &'static str) -> ChangeReport<'static> {
@@ -51,14 +41,14 @@ pub struct Pause {
     #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
     pub note: Option<String>,
     /// Resume by itself at this time, such as 2027-01-31T08:00:00Z
-    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME", value_parser = time))]
-    pub until: Option<Timestamp>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
+    pub until: Option<GivenTime>,
 }
 
 impl Order for Pause {
     type Output = ChangeReport<'static>;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "pause_schedule",
         "/api/v1/schedules/{name}/pause",
         Role::Operator,
@@ -69,7 +59,7 @@ impl Order for Pause {
         let pause = schedules::Pause {
             by: desk.by,
             note: self.note.as_deref(),
-            until: self.until,
+            until: self.until.map(|until| until.0),
         };
         schedule_admin::pause(tx, name, pause, desk.now).await?;
         Ok(changed(name, "paused"))
@@ -90,7 +80,7 @@ pub struct Resume {
 impl Order for Resume {
     type Output = ChangeReport<'static>;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "resume_schedule",
         "/api/v1/schedules/{name}/resume",
         Role::Operator,
@@ -109,14 +99,14 @@ impl Order for Resume {
 #[serde(deny_unknown_fields)]
 pub struct ResetCursor {
     /// Decide the slots after this time, such as 2027-01-31T08:00:00Z [default: now]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME", value_parser = time))]
-    pub to: Option<Timestamp>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
+    pub to: Option<GivenTime>,
 }
 
 impl Order for ResetCursor {
     type Output = ChangeReport<'static>;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "reset_cursor",
         "/api/v1/schedules/{name}/reset-cursor",
         Role::Editor,
@@ -125,7 +115,7 @@ impl Order for ResetCursor {
 
     async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
         let reset = CursorReset {
-            to: self.to,
+            to: self.to.map(|to| to.0),
             by: desk.by,
         };
         schedule_admin::reset_cursor(tx, name, reset, desk.now).await?;
@@ -146,7 +136,7 @@ pub struct Rename {
 impl Order for Rename {
     type Output = RenameReport<'static>;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "rename_schedule",
         "/api/v1/schedules/{name}/rename",
         Role::Editor,
@@ -173,8 +163,8 @@ impl Order for Rename {
 #[serde(deny_unknown_fields)]
 pub struct Skip {
     /// A future slot, as `schedule next` shows it, such as 2027-01-31T08:00:00Z
-    #[cfg_attr(feature = "clap", arg(id = "slot", value_name = "SLOT", value_parser = time))]
-    pub scheduled_time: Timestamp,
+    #[cfg_attr(feature = "clap", arg(id = "slot", value_name = "SLOT"))]
+    pub scheduled_time: GivenTime,
     /// Restore the slot
     #[cfg_attr(feature = "clap", arg(long))]
     #[serde(default)]
@@ -184,7 +174,7 @@ pub struct Skip {
 impl Order for Skip {
     type Output = SkipReport<'static>;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "skip_slot",
         "/api/v1/schedules/{name}/skip",
         Role::Operator,
@@ -193,7 +183,7 @@ impl Order for Skip {
 
     async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
         let skip = schedule_admin::Skip {
-            slot: self.scheduled_time,
+            slot: self.scheduled_time.0,
             by: desk.by,
             undo: self.undo,
         };
@@ -201,7 +191,7 @@ impl Order for Skip {
         let done = if self.undo { "restored" } else { "skipped" };
         Ok(SkipReport {
             schedule: name.to_owned().into(),
-            scheduled_time: self.scheduled_time,
+            scheduled_time: self.scheduled_time.0,
             done: done.into(),
         })
     }
@@ -223,7 +213,7 @@ pub struct Trigger {
 impl Order for Trigger {
     type Output = TriggerReport;
 
-    const ROUTE: OrderRoute = route(
+    const ENDPOINT: Endpoint = endpoint(
         "trigger_schedule",
         "/api/v1/schedules/{name}/trigger",
         Role::Operator,
@@ -247,5 +237,36 @@ impl Order for Trigger {
         };
         let triggered = schedule_admin::trigger(tx, name, trigger, desk.now).await?;
         Ok(TriggerReport::new(name.to_owned(), desk.now, triggered))
+    }
+}
+
+/// Where to reset the cursors to that are ahead of the clock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResetCursors {
+    /// Decide the slots after this time; now without it.
+    pub to: Option<GivenTime>,
+    /// Look at the schedules whose names come after this one.
+    #[serde(default)]
+    pub after: String,
+}
+
+impl Order for ResetCursors {
+    type Output = CursorResets;
+
+    const ENDPOINT: Endpoint = Endpoint::post(
+        "reset_cursors",
+        "/api/v1/bulk/reset-cursors",
+        (Role::Editor, Scope::Installation),
+        "Reset the cursors that are ahead of the clock, up to 500 with one request",
+    )
+    .cost(20);
+
+    async fn run(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
+        let reset = CursorReset {
+            to: self.to.map(|to| to.0),
+            by: desk.by,
+        };
+        Ok(schedule_admin::reset_cursors(tx, &self.after, reset, desk.now).await?)
     }
 }

@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::order::{Desk, Method, Order, OrderRoute, Scope};
+use crate::bounds::AnySpan;
+use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::Nothing;
 use crate::problem::Problem;
-use crate::token_admin::{self, TokenReport};
+use crate::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
+use campanile_model::namespace::Namespace;
 use campanile_store::Tx;
 
 /// Refuse a token from now on.
@@ -19,17 +21,64 @@ pub struct RevokeToken(Nothing);
 impl Order for RevokeToken {
     type Output = TokenReport;
 
-    const ROUTE: OrderRoute = OrderRoute {
-        id: "revoke_token",
-        method: Method::Post,
-        path: "/api/v1/tokens/{name}/revoke",
-        role: Role::Admin,
-        scope: Scope::Installation,
-        cost: 5,
-        summary: "Refuse a token from now on",
-    };
+    const ENDPOINT: Endpoint = Endpoint::post(
+        "revoke_token",
+        "/api/v1/tokens/{name}/revoke",
+        (Role::Admin, Scope::Installation),
+        "Refuse a token from now on",
+    );
 
     async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
         Ok(token_admin::revoke(tx, name, desk.now).await?)
+    }
+}
+
+/// A token.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// The token's name, under which its changes are recorded
+    pub name: String,
+    /// What it may do: viewer, operator, editor, approver or admin; each may do what those before it may
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ROLE", value_parser = Role::read))]
+    pub role: Role,
+    /// The only namespace that it sees; without it the token sees the whole installation
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub namespace: Option<Namespace>,
+    /// Refuse the token after this time, such as 90d; without it the token does not expire
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SPAN"))]
+    pub expires: Option<AnySpan>,
+}
+
+impl Order for NewToken {
+    type Output = CreatedToken;
+
+    const ENDPOINT: Endpoint = Endpoint::post(
+        "create_token",
+        "/api/v1/tokens",
+        (Role::Admin, Scope::Installation),
+        "Create a token, and return its secret, which is shown only once",
+    )
+    .created();
+
+    const IS_SECRET: bool = true;
+
+    fn seals(&self) -> bool {
+        token_admin::needs_seal(self.role)
+    }
+
+    async fn run(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
+        let wanted = WantedToken {
+            name: &self.name,
+            role: self.role,
+            namespace: self.namespace.as_ref(),
+            expires_in: self.expires.map(|span| span.0),
+        };
+        let key = match self.seals() {
+            true => Some(desk.key()?),
+            false => None,
+        };
+        Ok(token_admin::create(tx, wanted, key, desk.now).await?)
     }
 }

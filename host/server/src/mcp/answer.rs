@@ -6,7 +6,7 @@ use rmcp::model::ContentBlock;
 use serde::Serialize;
 
 use super::bounds::keep_newest;
-use super::tools::{self, RunLogs, log_bytes};
+use super::tools::{self, RunLogs};
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_control::records::launch::TriggerReport;
 use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
@@ -26,7 +26,7 @@ pub struct Answer {
 }
 
 /// The newest texts of a run's calls, collected while adding logs page by page.
-pub struct LogTail {
+pub(super) struct LogTail {
     logs: Vec<TaskLogs>,
     task: Option<String>,
     bytes_max: usize,
@@ -36,29 +36,24 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// Starts without any logs, following `arguments`.
-    ///
-    /// # Errors
-    ///
-    /// Returns a problem if the size is out of bounds.
-    pub fn new(arguments: &RunLogs) -> Result<LogTail, Problem> {
-        let refused = |message: String| Problem::new(ErrorCode::InvalidArgument, message);
-        Ok(LogTail {
+    /// Starts without any logs.
+    pub(super) fn new(wanted: &RunLogs) -> LogTail {
+        LogTail {
             logs: Vec::new(),
-            task: arguments.task.clone(),
-            bytes_max: log_bytes(arguments.bytes_max).map_err(refused)?,
+            task: wanted.task.clone(),
+            bytes_max: wanted.bytes(),
             cut: 0,
             has_calls: false,
-        })
+        }
     }
 
     /// Whether no call has been added.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         !self.has_calls
     }
 
     /// Adds a page of logs, dropping the oldest texts beyond the size.
-    pub fn add(&mut self, page: Vec<TaskLogs>) {
+    pub(super) fn add(&mut self, page: Vec<TaskLogs>) {
         self.has_calls |= !page.is_empty();
         let wanted = page.into_iter();
         let is_wanted = |call: &TaskLogs| self.task.as_ref().is_none_or(|task| *task == call.task);
@@ -73,7 +68,7 @@ impl Answer {
     /// # Errors
     ///
     /// When the JSON has more than 1 MiB.
-    pub fn new(record: &impl Serialize) -> Result<Answer, Problem> {
+    pub(super) fn new(record: &impl Serialize) -> Result<Answer, Problem> {
         let json = serde_json::to_string(record);
         let json = json.map_err(|error| {
             let message = format!("the answer cannot be written as JSON: {error}");
@@ -82,12 +77,7 @@ impl Answer {
         Answer::of_json(&json)
     }
 
-    /// Answer with this JSON.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Answer::new`].
-    pub(crate) fn of_json(json: &str) -> Result<Answer, Problem> {
+    fn of_json(json: &str) -> Result<Answer, Problem> {
         let json = printable_json(json).into_owned();
         if json.len() > ANSWER_BYTES_MAX {
             let message = format!(
@@ -105,29 +95,15 @@ impl Answer {
         Answer { json, note }
     }
 
-    /// Answer with a page of a list. The note of a full page says how to get the next one.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Answer::new`].
-    pub fn page<R: Serialize, K: Display>(
-        records: &[R],
-        limit: i64,
-        key: impl Fn(&R) -> K,
-    ) -> Result<Answer, Problem> {
-        let is_full = records.len() as i64 >= limit;
-        let last = records.last().filter(|_| is_full).map(key);
-        Ok(Answer::new(&records)?.note(last.map(|key| next_page_note(&key))))
-    }
-
     /// Answer with the logs of a run: those of one task if `arguments` names it, and the newest texts when there are many.
     /// `removed` says that retention has removed them.
     ///
     /// # Errors
     ///
-    /// When the task has no call, or the size is out of bounds; otherwise as those of [`Answer::new`].
-    pub fn logs(
+    /// When the task has no call; otherwise as those of [`Answer::new`].
+    pub(super) fn logs(
         tail: LogTail,
+        run: &str,
         arguments: &RunLogs,
         removed: Option<String>,
     ) -> Result<Answer, Problem> {
@@ -143,7 +119,7 @@ impl Answer {
             return Ok(Answer::new(&logs)?.note(note));
         }
         if let (Some(task), true) = (&arguments.task, logs.is_empty()) {
-            let message = format!("the run {} has no call of a task `{task}`", arguments.id);
+            let message = format!("the run {run} has no call of a task `{task}`");
             return Err(refused(message).hint("`show_run` shows its calls"));
         }
         let note = (cut > 0).then(|| {
@@ -161,7 +137,7 @@ impl Answer {
     /// # Errors
     ///
     /// As for [`Answer::new`].
-    pub fn run(
+    pub(super) fn run(
         mut run: RunDetail,
         mut next: Option<CallPlace>,
         removed: Option<String>,
@@ -190,15 +166,14 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// Returns a problem if the size is out of bounds, otherwise as for [`Answer::new`].
-    pub fn logs_after(
+    /// As for [`Answer::new`].
+    pub(super) fn logs_after(
         run: RunDetail,
         mut next: Option<CallPlace>,
         arguments: &RunLogs,
         removed: Option<String>,
     ) -> Result<Answer, Problem> {
-        let bytes_max = log_bytes(arguments.bytes_max)
-            .map_err(|message| Problem::new(ErrorCode::InvalidArgument, message))?;
+        let bytes_max = arguments.bytes();
         let mut notes = Vec::from_iter(removed.filter(|_| run.tasks.is_empty()));
         let (mut logs, mut bytes, mut last) = (Vec::new(), 0, None);
         for TaskCall { row, .. } in run.tasks {
@@ -222,7 +197,7 @@ impl Answer {
 
     /// Add a note, if there is one.
     #[must_use]
-    pub fn note(self, note: Option<String>) -> Answer {
+    pub(super) fn note(self, note: Option<String>) -> Answer {
         Answer {
             note: note.or(self.note),
             ..self
@@ -265,14 +240,14 @@ pub(super) fn next_page_note(key: &impl Display) -> String {
 }
 
 /// Return the note of a page whose search for launches ended before it was full.
-pub fn searched_note(found: usize, last: &impl Display) -> String {
+pub(super) fn searched_note(found: usize, last: &impl Display) -> String {
     format!(
         "found {found} among {LOOKED_AT_MAX} launches: call again with `after` \"{last}\" for older ones"
     )
 }
 
 /// Return the note of a launch that the overlap policy skipped.
-pub fn trigger_note(report: &TriggerReport) -> Option<String> {
+pub(super) fn trigger_note(report: &TriggerReport) -> Option<String> {
     report.overlaps.map(|other| {
         format!("the overlap policy skipped it, because the launch {other} is unfinished")
     })

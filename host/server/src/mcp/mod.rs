@@ -6,14 +6,15 @@
 //! POST /mcp ─▶ auth ─▶ http ──────┘
 //! ```
 //!
-//! `tools` has the definition of each tool: its arguments, its route and so its role. `http` answers a call by the
-//! handler of that route. The command line has the other [`Backend`], which answers from the database.
+//! `tools` defines each tool: its arguments, its route and so its role. `answers` turns calls into questions and orders for an
+//! [`Installation`]: `http` sends those to their routes, and the command line asks the database.
 
 mod answer;
+mod answers;
 mod bounds;
 pub(crate) mod http;
 mod stdio;
-pub mod tools;
+mod tools;
 
 use std::future::Future;
 
@@ -26,8 +27,8 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde::Serialize;
 
-pub use answer::{Answer, LogTail, searched_note, trigger_note};
-pub use bounds::check;
+pub use answer::Answer;
+pub use answers::{Installation, answer};
 pub use stdio::serve_stdio;
 pub use tools::Tool;
 

@@ -9,11 +9,18 @@ use serde_json::{Value, json};
 
 use super::bounds::{TEXT_CHARS_MAX, VALUES_MAX};
 use crate::routes::{Route, routes};
+use campanile_control::bounds::Number;
+use campanile_control::forecast::GetPlan;
+use campanile_control::orders::Nothing;
+use campanile_control::orders::launches::Cancel;
+use campanile_control::orders::schedules::{Pause, Resume};
 use campanile_control::problem::{ErrorCode, Problem};
+use campanile_control::questions::launches::{GetRun, ListLaunches};
+use campanile_control::questions::record::ListEvents;
+use campanile_control::questions::schedules::{ListSchedules, Why};
 use campanile_model::access::Role;
-use campanile_model::ids::LaunchKind;
+use campanile_model::ids::ShortId;
 use campanile_model::words;
-use campanile_store::LaunchStatus;
 use campanile_store::task_runs::CallPlace;
 
 words! {
@@ -36,218 +43,78 @@ words! {
     }
 }
 
-/// The entries of a list without `limit`.
-const LIMIT: i64 = 50;
-/// The most entries of a list.
-const LIMIT_MAX: i64 = 500;
-/// The most decisions of a forecast.
-pub const DECISIONS_MAX: usize = 1_000;
+/// Maximum number of decisions in a forecast.
+const DECISIONS_MAX: i64 = 1_000;
 /// Means the place before a run's first call.
 pub(super) const START: &str = "start";
-/// The bytes of logs without `bytes_max`.
-const LOG_BYTES: usize = 20_000;
-/// The most bytes of logs.
-const LOG_BYTES_MAX: usize = 200_000;
+/// Maximum bytes of logs.
+const LOG_BYTES_MAX: i64 = 200_000;
 
-/// The arguments of `why`.
+/// Which logs of a run to show.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Why {
-    /// The schedule's name, an earlier name, or the name of a removed schedule.
-    pub schedule: String,
-    /// A slot or any other time: `2026-11-21T08:00:00Z`, `now-2h`, or in the schedule's zone `2026-03-08 02:30` or `yesterday 14:00`.
-    /// Without it, the last decision and the next slot are explained.
-    pub at: Option<String>,
-}
-
-/// The arguments of `list_schedules`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListSchedules {
-    /// List those after this name.
-    pub after: Option<String>,
-    /// The most entries to list; 50 without it.
-    #[schemars(range(min = 1, max = LIMIT_MAX))]
-    pub limit: Option<i64>,
-}
-
-/// The arguments of a tool about one schedule.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OneSchedule {
-    /// The schedule's name.
-    pub schedule: String,
-}
-
-/// The arguments of `list_launches`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListLaunches {
-    /// List only those of this schedule.
-    pub schedule: Option<String>,
-    /// List only those with one of these statuses.
-    #[serde(default)]
-    pub status: Vec<LaunchStatus>,
-    /// List only those of this kind.
-    pub kind: Option<LaunchKind>,
-    /// List only those with this reason, such as `overlap`, or with this kind of failure, such as `trapped`.
-    pub reason: Option<String>,
-    /// List only those of this package.
-    pub package: Option<String>,
-    /// List only slots from this time on: `2026-11-21T08:00:00Z`, `yesterday 14:00`, `now-2h`, or a span before now such as `2h`.
-    pub since: Option<String>,
-    /// List only slots before this time, which is written as `since`.
-    pub until: Option<String>,
-    /// List those after the launch with this id.
-    pub after: Option<String>,
-    /// The most entries to list; 50 without it.
-    #[schemars(range(min = 1, max = LIMIT_MAX))]
-    pub limit: Option<i64>,
-}
-
-/// The arguments of `show_launch`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShowLaunch {
-    /// The id of the launch or of one of its runs. The first digits are enough when no other id begins with them.
-    pub id: String,
-}
-
-/// The arguments of `show_run`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShowRun {
-    /// The id of the run, or of its launch, which means its newest run. The first digits are enough when no other id
-    /// begins with them.
-    pub id: String,
-    /// Show the calls after this place, which the answer before named. Without it, the first ones.
-    pub after: Option<String>,
-}
-
-/// The arguments of `run_logs`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RunLogs {
-    /// The id of the run, or of its launch, which means its newest run. The first digits are enough when no other id
-    /// begins with them.
-    pub id: String,
-    /// Only the logs of this task.
+pub(super) struct RunLogs {
+    /// Only the logs of this task
     pub task: Option<String>,
-    /// About how many bytes of text to return, the newest; 20000 without it.
-    #[schemars(range(min = 1, max = LOG_BYTES_MAX))]
-    pub bytes_max: Option<usize>,
-    /// Return the texts of the calls after this place in place of the newest: `start`, or what the answer before named.
+    /// About how many bytes of text to return, the newest; 20000 unless given
+    pub bytes_max: Option<Number<1, LOG_BYTES_MAX>>,
+    /// Return the texts of the calls after this place instead of the newest: `start`, or what the answer before named
     pub after: Option<String>,
 }
 
-/// The arguments of `plan`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
-    /// Show only this schedule; the others are simulated too.
-    pub schedule: Option<String>,
-    /// The start of the forecast: `2026-11-21T08:00:00Z` or `now+2h`. Now without it.
-    pub from: Option<String>,
-    /// The end of the forecast, at most a year ahead. Without it, one day later, or one day after the last outage.
-    pub to: Option<String>,
-    /// Outages of all hosts to simulate, each two times such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
-    #[serde(default)]
-    pub outages: Vec<String>,
-}
+impl RunLogs {
+    /// Returns about how many bytes to return.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = self.bytes_max.map_or(20_000, |bytes| bytes.0);
+        usize::try_from(bytes).unwrap_or_default()
+    }
 
-/// The arguments of `list_events`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListEvents {
-    /// List those after the event with this id.
-    pub after: Option<String>,
-    /// The most entries to list; 50 without it.
-    #[schemars(range(min = 1, max = LIMIT_MAX))]
-    pub limit: Option<i64>,
-}
-
-/// No arguments.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
-
-/// The arguments of `pause_schedule`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PauseSchedule {
-    /// The schedule's name.
-    pub schedule: String,
-    /// Why, for the record.
-    pub note: Option<String>,
-    /// Resume by itself at this time, such as `2027-01-31T08:00:00Z` or `now+2h`.
-    pub until: Option<String>,
-}
-
-/// The arguments of `resume_schedule`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ResumeSchedule {
-    /// The schedule's name.
-    pub schedule: String,
-    /// Apply the schedule's catch-up policy to the slots of the pause. Without it they are skipped.
-    #[serde(default)]
-    pub catch_up: bool,
-}
-
-/// The arguments of `cancel_launch`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CancelLaunch {
-    /// The id of the launch or of one of its runs. The first digits are enough when no other id begins with them.
-    pub id: String,
-    /// How long its tasks have to end by themselves, such as `30s`. Without it, `cancel_grace` of its schedule.
-    pub grace: Option<String>,
-}
-
-/// Return the size limit of a list.
-///
-/// # Errors
-///
-/// When the given one is out of bounds.
-pub fn limit(given: Option<i64>) -> Result<i64, String> {
-    let limit = given.unwrap_or(LIMIT);
-    match (1..=LIMIT_MAX).contains(&limit) {
-        true => Ok(limit),
-        false => Err(format!(
-            "`limit`: {limit} is not a number from 1 to {LIMIT_MAX}"
-        )),
+    /// Returns the place to continue after, if one is given.
+    pub(super) fn place(&self) -> Result<Option<CallPlace>, Problem> {
+        let read = |text: &String| match text.as_str() {
+            START => Ok(CallPlace::first()),
+            text => text.parse::<CallPlace>(),
+        };
+        let place = self.after.as_ref().map(read).transpose();
+        place.map_err(|_| {
+            let message = "`after`: it's no place among the calls of a run";
+            Problem::new(ErrorCode::InvalidArgument, message)
+                .hint("give `start`, or the place that the answer before named")
+        })
     }
 }
 
-/// Parses the place to continue after among a run's calls.
-///
-/// # Errors
-///
-/// Returns a sentence if it's no such place.
-pub fn place(after: Option<&str>) -> Result<Option<CallPlace>, String> {
-    let read = |text: &str| match text {
-        START => Ok(CallPlace::first()),
-        text => text.parse::<CallPlace>(),
-    };
-    let wrong = "give `start`, or the place that the answer before named";
-    let place = after.map(read).transpose();
-    place.map_err(|_| format!("`after`: it's no place among the calls of a run; {wrong}"))
-}
-
-/// Return about how many bytes of logs to return.
-///
-/// # Errors
-///
-/// When the given number is out of bounds.
-pub fn log_bytes(given: Option<usize>) -> Result<usize, String> {
-    let bytes = given.unwrap_or(LOG_BYTES);
-    match (1..=LOG_BYTES_MAX).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(format!(
-            "`bytes_max`: {bytes} is not a number from 1 to {LOG_BYTES_MAX}"
-        )),
+/// Returns the forecast wanted by `arguments`, shorter than others.
+pub(super) fn plan(arguments: GetPlan) -> GetPlan {
+    GetPlan {
+        decisions: Some(Number(DECISIONS_MAX)),
+        ..arguments
     }
 }
+
+/// What a tool is about: an argument naming it.
+#[derive(Clone, Copy)]
+struct Subject {
+    name: &'static str,
+    meaning: &'static str,
+}
+
+const SCHEDULE: Subject = Subject {
+    name: "schedule",
+    meaning: "The schedule's name",
+};
+const EVER_SCHEDULE: Subject = Subject {
+    name: "schedule",
+    meaning: "The schedule's name, an earlier name, or the name of a removed schedule",
+};
+const LAUNCH: Subject = Subject {
+    name: "id",
+    meaning: "The id of the launch or of one of its runs. The first digits are enough when no other id begins with them",
+};
+const RUN: Subject = Subject {
+    name: "id",
+    meaning: "The id of the run, or of its launch, which means its newest run. The first digits are enough when no other id begins with them",
+};
 
 impl Tool {
     /// Return the id of the route that does the same.
@@ -282,15 +149,62 @@ impl Tool {
         role.unwrap_or(Role::Admin)
     }
 
-    /// Read the arguments of a call.
+    /// Returns what the tool is about.
+    fn subject(self) -> Option<Subject> {
+        match self {
+            Tool::Why => Some(EVER_SCHEDULE),
+            Tool::ShowSchedule
+            | Tool::TriggerSchedule
+            | Tool::PauseSchedule
+            | Tool::ResumeSchedule => Some(SCHEDULE),
+            Tool::ShowLaunch | Tool::CancelLaunch => Some(LAUNCH),
+            Tool::ShowRun | Tool::RunLogs => Some(RUN),
+            Tool::ListSchedules
+            | Tool::ListLaunches
+            | Tool::Plan
+            | Tool::ListEvents
+            | Tool::Health => None,
+        }
+    }
+
+    /// Takes what the call is about out of its arguments, an empty text for tools about nothing in particular.
+    pub(super) fn take_subject(self, arguments: &mut JsonObject) -> Result<String, Problem> {
+        let Some(Subject { name, .. }) = self.subject() else {
+            return Ok(String::new());
+        };
+        let refused = |why: String| {
+            let message = format!("the arguments of `{self}`: {why}");
+            Problem::new(ErrorCode::InvalidArgument, message)
+        };
+        let of = arguments
+            .remove(name)
+            .ok_or_else(|| refused(format!("missing field `{name}`")))?;
+        let of = String::deserialize(of).map_err(|error| refused(format!("`{name}`: {error}")))?;
+        if name == LAUNCH.name {
+            of.parse::<ShortId>().map_err(|error| {
+                refused(format!("`{name}`: {error}")).hint("`list_launches` shows the ids")
+            })?;
+        }
+        Ok(of)
+    }
+
+    /// Parses the other arguments of a call.
     ///
     /// # Errors
     ///
-    /// When an argument is unknown, missing, or of another type. The message names it.
-    pub fn read_arguments<T: DeserializeOwned>(self, arguments: JsonObject) -> Result<T, Problem> {
-        let read = serde_json::from_value(Value::Object(arguments));
+    /// Names arguments that are unknown, missing, or of another type.
+    pub(super) fn read_arguments<T: DeserializeOwned>(
+        self,
+        arguments: JsonObject,
+    ) -> Result<T, Problem> {
+        let read = serde_path_to_error::deserialize(Value::Object(arguments));
         read.map_err(|error| {
-            let message = format!("the arguments of `{self}`: {error}");
+            let path = error.path().to_string();
+            let place = match path.as_str() {
+                "." => String::new(),
+                path => format!(" `{path}`:"),
+            };
+            let message = format!("the arguments of `{self}`:{place} {}", error.inner());
             Problem::new(ErrorCode::InvalidArgument, message)
         })
     }
@@ -371,23 +285,38 @@ impl Tool {
         }
     }
 
-    /// Return the schema of the tool's arguments.
+    /// Returns the schema of the tool's arguments.
     fn arguments(self) -> JsonObject {
-        match self {
+        let mut schema = match self {
             Tool::Why => schema::<Why>(),
             Tool::ListSchedules => schema::<ListSchedules>(),
-            Tool::ShowSchedule | Tool::TriggerSchedule => schema::<OneSchedule>(),
             Tool::ListLaunches => schema::<ListLaunches>(),
-            Tool::ShowLaunch => schema::<ShowLaunch>(),
-            Tool::ShowRun => schema::<ShowRun>(),
+            Tool::ShowRun => schema::<GetRun>(),
             Tool::RunLogs => schema::<RunLogs>(),
-            Tool::Plan => schema::<Plan>(),
+            Tool::Plan => schema::<GetPlan>(),
             Tool::ListEvents => schema::<ListEvents>(),
-            Tool::Health => schema::<Nothing>(),
-            Tool::PauseSchedule => schema::<PauseSchedule>(),
-            Tool::ResumeSchedule => schema::<ResumeSchedule>(),
-            Tool::CancelLaunch => schema::<CancelLaunch>(),
+            Tool::PauseSchedule => schema::<Pause>(),
+            Tool::ResumeSchedule => schema::<Resume>(),
+            Tool::CancelLaunch => schema::<Cancel>(),
+            // Triggered as it's defined, since this needs no more than an operator.
+            Tool::TriggerSchedule | Tool::ShowSchedule | Tool::ShowLaunch | Tool::Health => {
+                schema::<Nothing>()
+            }
+        };
+        let mut properties = JsonObject::new();
+        if let Some(Subject { name, meaning }) = self.subject() {
+            let text = json!({
+                "description": meaning, "type": "string", "maxLength": TEXT_CHARS_MAX
+            });
+            properties.insert(name.to_owned(), text);
+            schema.insert("required".to_owned(), json!([name]));
         }
+        if let Some(Value::Object(fields)) = schema.remove("properties") {
+            // A forecast for an assistant is always a short one.
+            properties.extend(fields.into_iter().filter(|(name, _)| name != "decisions"));
+        }
+        schema.insert("properties".to_owned(), Value::Object(properties));
+        schema
     }
 }
 
@@ -475,16 +404,12 @@ mod tests {
         let schema = Value::Object(Tool::ListLaunches.arguments());
         let properties = &schema["properties"];
         assert_eq!(properties["limit"]["minimum"], 1, "{schema:#}");
-        assert_eq!(properties["limit"]["maximum"], LIMIT_MAX);
+        assert_eq!(properties["limit"]["maximum"], 500);
         assert_eq!(properties["status"]["maxItems"], VALUES_MAX);
         assert_eq!(properties["since"]["maxLength"], TEXT_CHARS_MAX);
         assert!(schema["required"].is_null(), "{schema:#}");
         let schema = Value::Object(Tool::Why.arguments());
         assert_eq!(schema["required"], json!(["schedule"]));
-        assert_eq!((limit(None), limit(Some(500))), (Ok(50), Ok(500)));
-        assert!(limit(Some(501)).is_err() && limit(Some(0)).is_err());
-        assert_eq!(log_bytes(Some(1)), Ok(1));
-        assert!(log_bytes(Some(LOG_BYTES_MAX + 1)).is_err());
     }
 
     #[test]

@@ -6,9 +6,9 @@ use super::parts::{ActionForm, badge, command, empty, field, next_page};
 use super::words::{line, moment, shell};
 use super::{View, Visit};
 use crate::call::Result;
-use crate::read::last;
+use campanile_control::question::Page;
+use campanile_control::questions::alerts::ListAlerts;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::AlertId;
 use campanile_store::alerts::{self, Alert, AlertStatus, Silence};
 
 /// The alerts of a page, and the silences.
@@ -16,8 +16,7 @@ const SHOWN_MAX: i64 = 30;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let all = call.query.is_set("all")?;
-    let after = call.query.parsed::<AlertId>("after")?;
+    let ListAlerts { all, after, .. } = call.query.question()?;
     let now = call.now();
     let mut tx = call.read().await?;
     let rows = match all {
@@ -26,7 +25,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     };
     let silences = alerts::silences(&mut tx, now, SHOWN_MAX).await?;
     drop(tx);
-    let next = last(&rows, SHOWN_MAX, |row| row.id.to_string());
+    let Page { answer: rows, next } = Page::of(rows, SHOWN_MAX, |row| row.id.to_string());
     let flag = if all { " --all" } else { "" };
     View::new(
         "Alerts",

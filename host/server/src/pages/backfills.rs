@@ -6,19 +6,21 @@ use super::parts::{ActionForm, badge, command, empty, next_page};
 use super::words::{counted, line, moment, time};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::read;
+use campanile_control::question::Page;
+use campanile_control::questions::schedules::ListBackfills;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::BackfillId;
 use campanile_store::BackfillStatus;
 use campanile_store::backfills::{self, Backfill};
 
+/// The backfills of a page.
+const SHOWN_MAX: i64 = 50;
+
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let limit = call.query.limit()?;
-    let after = call.query.parsed::<BackfillId>("after")?;
+    let ListBackfills { after, .. } = call.query.question()?;
     // The totals of the record count all launches of each, and the page does not show them.
-    let rows = backfills::list(&mut call.read().await?, None, after, limit).await?;
-    let next = read::last(&rows, limit, |row| row.id.to_string());
+    let rows = backfills::list(&mut call.read().await?, None, after, SHOWN_MAX).await?;
+    let Page { answer: rows, next } = Page::of(rows, SHOWN_MAX, |row| row.id.to_string());
     let now = call.now();
     View::new(
         "Backfills",

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::form::Form;
-use crate::bodies::Definition;
 use crate::call::Result;
 use crate::problem::ApiProblem;
+use campanile_control::orders::definition::Definition;
 use campanile_model::json_text::{JsonText, object_text};
 use campanile_model::text::counted;
 use campanile_schedule::policy::{Policies, Policy};

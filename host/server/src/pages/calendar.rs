@@ -10,8 +10,8 @@ use super::parts::{command, empty, filter};
 use super::words::{counted, line, shell, span};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::read;
 use campanile_control::calendar::{Calendar, CalendarDay, LAUNCHES_MAX};
+use campanile_control::questions::schedules::GetCalendar;
 use campanile_model::clock::Timestamp;
 
 const MONTHS: [&str; 12] = [
@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
 const DAYS_SHOWN: usize = 50;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
-    let calendar = read::calendar_of(&visit.call).await?;
+    let calendar = visit.call.ask::<GetCalendar>().await?.answer;
     let name = calendar.schedule.as_str();
     let number = |date: &str| date_number(date).unwrap_or_default();
     let year = calendar.year;

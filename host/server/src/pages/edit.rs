@@ -9,11 +9,10 @@ use super::form::Form;
 use super::parts::{command, idempotency_key};
 use super::words::{line, moment, shell, zoned};
 use super::{View, Visit, bodies, links};
-use crate::bodies::Definition;
 use crate::call::Result;
-use crate::control;
 use crate::problem::ApiProblem;
 use campanile_control::definition;
+use campanile_control::orders::definition::Definition;
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_control::records::schedule::{Redefinition, SLOTS_PREVIEWED};
 use campanile_control::schedule_admin::{self, Difference, ScheduleDefinition, differences};
@@ -101,8 +100,8 @@ async fn check(
     wanted: &ScheduleDefinition,
     now: Timestamp,
 ) -> Result<Result<Redefinition>> {
-    if let Err(refused) = control::check_definition(&visit.call, wanted) {
-        return Ok(Err(refused));
+    if let Err(refused) = visit.call.desk().check_group(&wanted.policies) {
+        return Ok(Err(refused.into()));
     }
     match Redefinition::read(tx, row, wanted, now).await {
         Ok(preview) => Ok(Ok(preview)),

@@ -6,8 +6,8 @@ use super::parts::{command, empty, next_page};
 use super::words::{line, moment, short};
 use super::{View, Visit};
 use crate::call::Result;
-use crate::read::last;
-use campanile_model::ids::EventId;
+use campanile_control::question::Page;
+use campanile_control::questions::record::ListEvents;
 use campanile_store::events;
 
 /// The events of a page.
@@ -17,9 +17,9 @@ const DETAIL_MAX: usize = 250;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let after = call.query.parsed::<EventId>("after")?;
+    let ListEvents { after, .. } = call.query.question()?;
     let rows = events::list(&mut call.read().await?, after, SHOWN_MAX).await?;
-    let next = last(&rows, SHOWN_MAX, |row| row.id.to_string());
+    let Page { answer: rows, next } = Page::of(rows, SHOWN_MAX, |row| row.id.to_string());
     let now = call.now();
     let same = match after {
         Some(after) => format!("campanile event list --after {after}"),

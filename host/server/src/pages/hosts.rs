@@ -7,6 +7,7 @@ use super::words::{counted, line, moment, shell};
 use super::{View, Visit};
 use crate::call::Result;
 use campanile_control::host_admin::{self, HostReport};
+use campanile_control::questions::hosts::ListHosts;
 use campanile_model::clock::Timestamp;
 
 /// The hosts that are shown.
@@ -14,7 +15,7 @@ const SHOWN_MAX: usize = 50;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let all = call.query.is_set("all")?;
+    let ListHosts { all } = call.query.question()?;
     let now = call.now();
     let hosts = host_admin::list(&mut call.read().await?, all, now).await?;
     let flag = if all { " --all" } else { "" };

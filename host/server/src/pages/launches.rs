@@ -7,7 +7,8 @@ use super::parts::{badge, choice, command, empty, filter, next_page};
 use super::words::{both, shell, span};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::read;
+use campanile_control::question::Page;
+use campanile_control::questions::launches::ListLaunches;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_store::LaunchStatus;
@@ -20,8 +21,12 @@ const FILTERS: [&str; 8] = [
 ];
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
-    let (rows, next) = read::listed_launches(&visit.call, LOOKED_AT_FOR_BROWSER_MAX).await?;
-    let query = &visit.call.query;
+    let (call, query) = (&visit.call, &visit.call.query);
+    let wanted = query.question::<ListLaunches>()?;
+    let (desk, mut tx) = (call.desk(), call.read().await?);
+    let found = wanted.find(&desk, LOOKED_AT_FOR_BROWSER_MAX, &mut tx);
+    let Page { answer: rows, next } = found.await?;
+    drop(tx);
     let given = FILTERS
         .iter()
         .filter_map(|name| Some((name, query.text(name)?)));

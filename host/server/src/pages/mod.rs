@@ -54,15 +54,23 @@ use crate::app::State;
 use crate::call::{Call, Result};
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
-use crate::query::{Parameter, Query};
+use crate::query::{Parameters, Query, none, parameters};
 use crate::request::{
     BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, memory_for_body, no_such_path,
     read_body, too_slow,
 };
-use crate::{auth, routes, stream, upload};
+use crate::{auth, stream, upload};
+use campanile_control::forecast::GetPlan;
 use campanile_control::problem::Problem;
+use campanile_control::questions::alerts::ListAlerts;
+use campanile_control::questions::hosts::ListHosts;
+use campanile_control::questions::launches::ListLaunches;
+use campanile_control::questions::packages::DiffPackage;
+use campanile_control::questions::record::ListEvents;
+use campanile_control::questions::schedules::{GetCalendar, ListBackfills, Why};
 use campanile_control::token_admin::Principal;
 use campanile_model::access::{Channel, Role};
+use parts::Search;
 
 /// A part of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,26 +118,22 @@ type Show = for<'v> fn(&'v Visit) -> BoxFuture<'v, Result<View>>;
 struct Page {
     path: &'static str,
     section: Section,
-    query: &'static [Parameter],
-    /// The parameter that may come more than once; empty for none.
-    repeated: &'static str,
+    query: Parameters,
     show: Show,
 }
 
 /// Declare the pages.
 macro_rules! pages {
-    ($($path:literal $section:ident $query:expr $(, repeated $repeated:literal)? => $show:path;)*) => {
+    ($($path:literal $section:ident $query:expr => $show:path;)*) => {
         static PAGES: &[Page] = &[$(Page {
             path: $path,
             section: Section::$section,
             query: $query,
-            repeated: concat!($($repeated)?),
             show: |visit| Box::pin($show(visit)),
         }),*];
     };
 }
 
-const NONE: &[Parameter] = &[];
 /// How much of the rate limit of its principal a visit of a page takes, and one of the plan.
 const PAGE_COST: u32 = 8;
 const PLAN_COST: u32 = 50;
@@ -137,22 +141,22 @@ const PLAN_COST: u32 = 50;
 const METHODS: MethodFilter = MethodFilter::GET.or(MethodFilter::POST);
 
 pages! {
-    "/" Now NONE => now::show;
-    "/schedules" Schedules schedules::QUERY => schedules::show;
-    "/schedules/{name}" Schedules schedule::QUERY => schedule::show;
-    "/schedules/{name}/edit" Schedules NONE => edit::show;
-    "/schedules/{name}/calendar" Schedules routes::CALENDAR => calendar::show;
-    "/backfills" Schedules routes::PAGE => backfills::show;
-    "/launches" Launches routes::LAUNCHES => launches::show;
-    "/launches/{id}" Launches NONE => launch::of_launch;
-    "/runs/{id}" Launches NONE => launch::of_run;
-    "/plan" Plan routes::PLAN, repeated "outage" => plan::show;
-    "/packages" Packages packages::QUERY => packages::list;
-    "/packages/{name}" Packages NONE => packages::show;
-    "/packages/{name}/diff" Packages routes::DIFF => package_diff::show;
-    "/hosts" Hosts routes::ALL => hosts::show;
-    "/events" Events routes::PAGE => events::show;
-    "/alerts" Alerts routes::ALERTS => alerts::show;
+    "/" Now none => now::show;
+    "/schedules" Schedules parameters::<Search> => schedules::show;
+    "/schedules/{name}" Schedules parameters::<Why> => schedule::show;
+    "/schedules/{name}/edit" Schedules none => edit::show;
+    "/schedules/{name}/calendar" Schedules parameters::<GetCalendar> => calendar::show;
+    "/backfills" Schedules parameters::<ListBackfills> => backfills::show;
+    "/launches" Launches parameters::<ListLaunches> => launches::show;
+    "/launches/{id}" Launches none => launch::of_launch;
+    "/runs/{id}" Launches none => launch::of_run;
+    "/plan" Plan parameters::<GetPlan> => plan::show;
+    "/packages" Packages parameters::<Search> => packages::list;
+    "/packages/{name}" Packages none => packages::show;
+    "/packages/{name}/diff" Packages parameters::<DiffPackage> => package_diff::show;
+    "/hosts" Hosts parameters::<ListHosts> => hosts::show;
+    "/events" Events parameters::<ListEvents> => events::show;
+    "/alerts" Alerts parameters::<ListAlerts> => alerts::show;
 }
 
 /// Add the pages, what they are made of, and their sessions.
@@ -276,7 +280,7 @@ pub(super) fn refuse_namespace(principal: &Principal) -> Result<()> {
 }
 
 /// Return the parameters of a page, without blank ones, and what a form has just done.
-fn parameters(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
+fn visited(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
     let mut done = None;
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -292,7 +296,7 @@ fn parameters(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)
             _ => _ = query.append_pair(&name, &value),
         }
     }
-    let query = Query::read(&query.finish(), page.query, page.repeated)?;
+    let query = Query::read(&query.finish(), (page.query)())?;
     match query.has_zero() {
         true => Err(ApiProblem::invalid("the query has a zero character")),
         false => Ok((query, done)),
@@ -356,7 +360,7 @@ async fn answer(
         auth::require(&principal, Role::Viewer, "the page")?;
         refuse_namespace(&principal)?;
         state.charge(&principal, cost)?;
-        let (query, done) = parameters(&parts.uri, page)?;
+        let (query, done) = visited(&parts.uri, page)?;
         if path.iter().any(|(_, value)| value.contains('\0')) {
             return Err(ApiProblem::invalid("the path has a zero character"));
         }

@@ -6,8 +6,8 @@ use super::parts::{command, filter};
 use super::words::{line, shell};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::read;
 use campanile_control::approval::diff::Changes;
+use campanile_control::questions::packages::DiffPackage;
 use campanile_control::records::package_diff::{DiffReport, request_line};
 use campanile_control::schedule_admin::Difference;
 
@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 100;
 const VALUE_MAX: usize = 300;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
-    let report = read::diff_of(&visit.call).await?;
+    let report = visit.call.ask::<DiffPackage>().await?.answer;
     let DiffReport { package, diff, .. } = &report;
     let (from, to) = (diff.from.short(), diff.to.short());
     View::new(

@@ -3,23 +3,18 @@
 use maud::{Markup, html};
 
 use super::actions::{ACTION, KEY, refusal};
+use super::parts::Search;
 use super::parts::{ActionForm, badge, command, empty, field, filter, idempotency_key, next_page};
 use super::words::{counted, line, moment, shell, short};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::query::Parameter;
-use crate::routes::{AFTER, text};
+use crate::problem::ApiProblem;
 use campanile_control::records::package::{self, PackageDetail, VersionRecord};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
-use campanile_store::packages::{self, PackageRow};
+use campanile_store::packages::{self, PackageRow, PackageState};
 
-pub(super) const QUERY: &[Parameter] = &[
-    AFTER,
-    text("q", "Only those whose name has this text."),
-    text("state", "Only those in this state."),
-];
 /// The packages of a page.
 const SHOWN_MAX: usize = 50;
 /// How many packages to read per statement.
@@ -31,16 +26,15 @@ const TEXT_MAX: usize = 200;
 
 pub(super) async fn list(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let given = |name| call.query.text(name).unwrap_or_default();
-    let wanted = given("q").trim().to_lowercase();
-    let state = call
-        .query
-        .read_with("state", packages::PackageState::read)?;
+    let Search { after, q, state } = call.query.question()?;
+    let wanted = q.unwrap_or_default().trim().to_lowercase();
+    let state = state.as_deref().map(PackageState::read).transpose();
+    let state = state.map_err(|error| ApiProblem::invalid(format!("`state`: {error}")))?;
     let matches = |row: &PackageRow| {
         row.name.to_lowercase().contains(&wanted) && state.is_none_or(|state| row.state() == state)
     };
     let mut tx = call.read().await?;
-    let (mut rows, mut after) = (Vec::new(), Some(given("after").to_owned()));
+    let (mut rows, mut after) = (Vec::new(), Some(after.unwrap_or_default()));
     while let Some(place) = after.filter(|_| rows.len() <= SHOWN_MAX) {
         let found = packages::list(&mut tx, None, Some(&place), READ_AT_ONCE).await?;
         let is_full = found.len() as i64 >= READ_AT_ONCE;
@@ -59,7 +53,7 @@ pub(super) async fn list(visit: &Visit) -> Result<View> {
         html! {
             form.filter method="get" action="/packages" role="search" {
                 (filter(visit, "q", "Search", "name"))
-                (super::parts::choice(visit, "state", "State", packages::PackageState::WORDS))
+                (super::parts::choice(visit, "state", "State", PackageState::WORDS))
                 button { "Show" }
                 " " a href="/packages" { "All packages" }
             }

@@ -1,11 +1,21 @@
 //! Parts that several pages have: badges, forms, commands, links to further entries.
 
 use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::actions::{ACTION, KEY, refusal};
 use super::form::Form;
 use super::words::line;
 use super::{Visit, links};
+
+/// A search in a list of names.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Search {
+    pub after: Option<String>,
+    pub q: Option<String>,
+    pub state: Option<String>,
+}
 
 /// Show a word such as a status. Its color repeats the word.
 pub(super) fn badge(word: &str) -> Markup {

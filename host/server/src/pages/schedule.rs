@@ -9,8 +9,6 @@ use super::words::{line, moment, shell, time, zoned};
 use super::{View, Visit, charts, launches, links};
 use crate::call::Result;
 use crate::problem::ApiProblem;
-use crate::query::Parameter;
-use crate::routes::text;
 use campanile_control::definition;
 use campanile_control::records::schedule::{self, ScheduleDetail};
 use campanile_control::why::{self, Answer, When};
@@ -23,11 +21,6 @@ const SLOTS_SHOWN: usize = 10;
 const CONTEXT_BYTES_MAX: usize = 4 << 10;
 /// The most findings of an explanation.
 const FINDINGS_MAX: usize = 100;
-
-pub(super) const QUERY: &[Parameter] = &[text(
-    "at",
-    "A slot or any other time to explain, in UTC or in the schedule's zone.",
-)];
 
 /// A coming slot.
 struct Slot {

@@ -5,21 +5,12 @@ use maud::{Markup, html};
 use super::parts::{self, ActionForm, badge, choice, command, empty, field, filter, next_page};
 use super::words::{both, line, shell, short, time};
 use super::{View, Visit, charts, links};
-use crate::bulk::{self, STATES, Search, check_state};
 use crate::call::Result;
-use crate::query::Parameter;
-use crate::routes::{AFTER, text};
+use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
+use campanile_control::schedule_search::{ScheduleState, Search};
 use campanile_store::{LaunchStatus, launches};
 
-pub(super) const QUERY: &[Parameter] = &[
-    AFTER,
-    text(
-        "q",
-        "Only those whose name, package, rule or note has this text.",
-    ),
-    text("state", "Only those in this state."),
-];
 /// The schedules of a page.
 const SHOWN_MAX: usize = 25;
 /// The most characters of a note in the list.
@@ -41,14 +32,16 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     // A form that was not done has the search too.
     let given = |name| parts::given(visit, name);
     let (wanted, state) = (given("q").trim(), given("state"));
-    check_state(state)?;
+    let in_state = Some(state).filter(|state| !state.is_empty());
+    let in_state = in_state.map(ScheduleState::read).transpose();
+    let in_state = in_state.map_err(|why| ApiProblem::invalid(format!("`state` {why}")))?;
     let mut tx = call.read().await?;
     let search = Search {
         text: wanted,
-        state,
-        change: None,
+        state: in_state,
+        is_paused: None,
     };
-    let found = bulk::find(&mut tx, search, given("after"), SHOWN_MAX).await?;
+    let found = search.find(&mut tx, given("after"), SHOWN_MAX).await?;
     let mut listed = Vec::with_capacity(found.rows.len());
     for row in found.rows {
         let newest = launches::of_schedule(&mut tx, row.state.id, OUTCOMES).await?;
@@ -70,7 +63,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         html! {
             form.filter method="get" action="/schedules" role="search" {
                 (filter(visit, "q", "Search", "name, package, rule or note"))
-                (choice(visit, "state", "State", &STATES))
+                (choice(visit, "state", "State", ScheduleState::WORDS))
                 button { "Show" }
                 @if is_filtered { " " a href="/schedules" { "All schedules" } }
             }

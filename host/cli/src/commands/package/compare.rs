@@ -5,6 +5,7 @@ use clap::Args;
 use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_control::approval::approve_command;
+use campanile_control::questions::packages::DiffPackage;
 use campanile_control::records::package_diff::DiffReport;
 use campanile_model::text::printable_line;
 
@@ -12,22 +13,13 @@ use campanile_model::text::printable_line;
 pub(crate) struct Compare {
     /// The package's name: its file name without .wasm
     name: String,
-    /// The first digits of a version's digest [default: the active version]
-    from: Option<String>,
-    /// The first digits of another version's digest [default: the pending version, or with FROM the active one]
-    to: Option<String>,
+    #[command(flatten)]
+    question: DiffPackage,
 }
 
 impl Compare {
     pub(crate) async fn run(self, common: &Common) -> Result {
-        let (from, to) = (self.from.as_deref(), self.to.as_deref());
-        let report: DiffReport = match common.client()? {
-            Some(client) => {
-                let call = client.get(&["packages", &self.name, "diff"]);
-                call.query("from", from).query("to", to).send().await?
-            }
-            None => DiffReport::read(&mut common.read().await?, &self.name, from, to).await?,
-        };
+        let report = common.ask(&self.name, &self.question).await?;
         if let Some(why) = report.why_without_imports() {
             output::print_message!("{why}");
         }

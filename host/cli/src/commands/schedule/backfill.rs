@@ -1,43 +1,39 @@
 //! `campanile schedule backfill`: launch the slots of a past time span.
 
-use std::time::Duration;
-
 use clap::Args;
 
 use super::{By, read_context};
 use crate::Common;
 use crate::client::Client;
-use crate::commands::backfill::{follow, next_commands, record};
-use crate::output::{self, ErrorCode, Result, refused};
-use crate::times::time;
-use campanile_control::backfill::{self, BackfillRequest, SlotSurvey};
+use crate::commands::backfill::{follow, next_commands};
+use crate::commands::serve;
+use crate::output::{self, ErrorCode, Result};
+use campanile_control::backfill::SlotSurvey;
+use campanile_control::order::{self, Desk};
+use campanile_control::orders::backfills::{NewBackfill, Spread};
+use campanile_control::questions::schedules::GetBackfill;
 use campanile_control::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::Clock;
 use campanile_model::ids::BackfillId;
-use campanile_model::json_text::JsonObject;
 use campanile_model::text;
-use campanile_server::bodies;
-use campanile_store::backfills::Backfill;
-
-/// The least and the greatest `--spread`. It is stored in milliseconds.
-const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
+use campanile_model::time_text::GivenTime;
 
 #[derive(Args)]
 pub(crate) struct Request {
     /// The schedule's name
     name: String,
     /// The first time that may be a slot, such as 2026-11-01 or 2026-11-01T08:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    from: Timestamp,
+    #[arg(long, value_name = "TIME")]
+    from: GivenTime,
     /// The last time that may be a slot
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    to: Timestamp,
+    #[arg(long, value_name = "TIME")]
+    to: GivenTime,
     /// An id of your choice: the same request again launches nothing twice [default: a new id]
     #[arg(long, value_name = "UUID")]
     id: Option<BackfillId>,
     /// The least time between two launches, such as 10s
-    #[arg(long, value_name = "DURATION", value_parser = spread)]
-    spread: Option<Duration>,
+    #[arg(long, value_name = "DURATION")]
+    spread: Option<Spread>,
     /// Also launch the slots that succeeded, have an unfinished launch, or were skipped by a person, and those of days
     /// with launches that retention removed
     #[arg(long)]
@@ -58,143 +54,106 @@ pub(crate) struct Request {
     by: By,
 }
 
-fn spread(text: &str) -> Result<Duration, String> {
-    text::duration_within(text, SPREAD.0, SPREAD.1)
+/// The outcome of a request.
+enum Done {
+    /// Only counted.
+    Counted(SlotSurvey),
+    /// The same request begun before.
+    Earlier(BackfillRecord),
+    Begun(SlotSurvey, BackfillRecord),
 }
 
 impl Request {
     pub async fn run(self, common: &Common) -> Result {
-        let own = read_context(self.context.as_deref())?;
-        if let Some(client) = common.client()? {
-            return self.run_by_api(common, client, own).await;
-        }
-        let (mut tx, now) = common.read_with_time().await?;
-        let asked = BackfillRequest {
-            id: self.id.unwrap_or_else(|| BackfillId::new(now)),
-            from: self.from,
-            to: self.to,
-            spread: self.spread.unwrap_or_default(),
-            forced: self.force,
-            context: own.as_ref(),
-            by: &self.by.by,
-        };
-        let name = self.name.as_str();
-        if !self.dry_run
-            && let Some(before) = backfill::find_earlier(&mut tx, name, &asked).await?
-        {
-            return self.follow_earlier(common, &before, now).await;
-        }
-        let preview = backfill::preview(&mut tx, name, &asked, now).await?;
-        drop(tx);
-        let report = SurveyReport {
-            schedule: name.to_owned(),
-            survey: preview.survey.clone(),
-        };
-        if self.dry_run {
-            return self.print_survey(common, &report);
-        }
-        self.check_confirmed(&report)?;
-        let backfill = common
-            .change(
-                async |tx, now| match backfill::find_earlier(tx, name, &asked).await? {
-                    Some(before) => Ok(before),
-                    None => backfill::begin(tx, &preview, &asked, now).await,
-                },
-            )
-            .await?;
-        self.follow_new(common, backfill.id, &report, now).await
-    }
-
-    async fn run_by_api(
-        self,
-        common: &Common,
-        client: &Client,
-        context: Option<JsonObject>,
-    ) -> Result {
-        let now = Clock::system().now();
-        let body = bodies::Backfill {
+        let wanted = NewBackfill {
             schedule: self.name.clone(),
             from: self.from,
             to: self.to,
             id: self.id,
-            spread: self.spread.map(text::duration_text),
+            spread: self.spread,
             force: self.force,
-            context,
-            // It is asked for below.
-            yes: true,
+            context: read_context(self.context.as_deref())?,
+            yes: self.yes,
         };
-        let begin = async || {
-            let call = client.post(&["backfills"], &body)?;
-            call.send::<BackfillRecord>().await
+        let done = match common.client()? {
+            Some(client) => self.ask_host(client, wanted).await?,
+            None => self.begin(common, wanted).await?,
         };
-        if let (Some(id), false) = (self.id, self.dry_run) {
-            match client.get(&["backfills", &id.to_string()]).send().await {
-                Ok(BackfillRecord { .. }) => {
-                    return self.follow_earlier(common, &begin().await?.row, now).await;
+        let id = match done {
+            Done::Counted(survey) => return self.print_survey(common, survey),
+            Done::Earlier(record) => {
+                let (id, status) = (record.row.id, record.row.status);
+                output::print_message!("backfill {id} was requested before, and is {status}");
+                id
+            }
+            Done::Begun(survey, record) => {
+                let id = record.row.id;
+                if !common.json {
+                    output::print_line!("backfill {id}: {}", summary(&survey))?;
                 }
+                id
+            }
+        };
+        self.follow(common, id).await
+    }
+
+    /// Begins the backfill in the database.
+    async fn begin(&self, common: &Common, mut wanted: NewBackfill) -> Result<Done> {
+        let settings = serve::settings(&common.config()?);
+        let (db, clock) = common.open_with_clock().await?;
+        let desk = Desk::of(&self.by.by, clock.now(), &settings);
+        wanted.choose_id(desk.now);
+        let mut tx = db.read_long().await?;
+        if !self.dry_run
+            && let Some(earlier) = wanted.earlier(&desk, &mut tx).await?
+        {
+            return Ok(Done::Earlier(earlier));
+        }
+        let preview = wanted.preview(&desk, &mut tx).await?;
+        drop(tx);
+        if self.dry_run {
+            return Ok(Done::Counted(preview.survey));
+        }
+        wanted.check_confirmed(&preview.survey, "--yes")?;
+        let begun = order::transact(&db, async |tx| {
+            let now = clock.now();
+            wanted.begin(&preview, &Desk { now, ..desk }, tx).await
+        });
+        Ok(Done::Begun(preview.survey.clone(), begun.await?))
+    }
+
+    /// Lets a host begin the backfill.
+    async fn ask_host(&self, client: &Client, mut wanted: NewBackfill) -> Result<Done> {
+        if let (Some(id), false) = (self.id, self.dry_run) {
+            match client.ask(&id.to_string(), &GetBackfill {}).await {
+                Ok(_) => return Ok(Done::Earlier(begun_by(client, &wanted).await?)),
                 Err(failure) if failure.code == ErrorCode::NotFound => {}
                 Err(failure) => return Err(failure),
             }
         }
-        let preview = client.post(&["backfills", "preview"], &body)?;
-        let report: SurveyReport = preview.send().await?;
+        let preview = client.post(&["backfills", "preview"], &wanted)?;
+        let survey = preview.send::<SurveyReport>().await?.survey;
         if self.dry_run {
-            return self.print_survey(common, &report);
+            return Ok(Done::Counted(survey));
         }
-        self.check_confirmed(&report)?;
-        let id = begin().await?.row.id;
-        self.follow_new(common, id, &report, now).await
+        wanted.check_confirmed(&survey, "--yes")?;
+        // More slots may have come.
+        wanted.yes = true;
+        Ok(Done::Begun(survey, begun_by(client, &wanted).await?))
     }
 
-    fn needs_confirmation(&self, report: &SurveyReport) -> bool {
-        report.survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes
-    }
-
-    fn print_survey(&self, common: &Common, report: &SurveyReport) -> Result {
-        common.print_report(report, &summary(&report.survey))?;
-        if self.needs_confirmation(report) && !common.json {
+    fn print_survey(self, common: &Common, survey: SlotSurvey) -> Result {
+        let (text, slots) = (summary(&survey), survey.slots);
+        let schedule = self.name;
+        common.print_report(&SurveyReport { schedule, survey }, &text)?;
+        if slots > SLOTS_UNCONFIRMED_MAX && !self.yes && !common.json {
             output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
         }
         Ok(())
     }
 
-    /// Refuse a backfill of many slots that is not confirmed.
-    fn check_confirmed(&self, report: &SurveyReport) -> Result {
-        if !self.needs_confirmation(report) {
-            return Ok(());
-        }
-        let (name, survey) = (&report.schedule, &report.survey);
-        Err(refused!(
-            "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
-            survey.slots,
-            survey.first,
-            survey.last
-        )
-        .code(ErrorCode::Refused)
-        .hint("choose a shorter span, or confirm with `--yes`"))
-    }
-
-    async fn follow_earlier(&self, common: &Common, before: &Backfill, now: Timestamp) -> Result {
-        let (id, status) = (before.id, before.status);
-        output::print_message!("backfill {id} was requested before, and is {status}");
-        self.follow(common, id, now).await
-    }
-
-    async fn follow_new(
-        &self,
-        common: &Common,
-        id: BackfillId,
-        report: &SurveyReport,
-        now: Timestamp,
-    ) -> Result {
-        if !common.json {
-            output::print_line!("backfill {id}: {}", summary(&report.survey))?;
-        }
-        self.follow(common, id, now).await
-    }
-
-    async fn follow(&self, common: &Common, id: BackfillId, now: Timestamp) -> Result {
-        if self.to > now {
+    async fn follow(&self, common: &Common, id: BackfillId) -> Result {
+        if self.to.0 > Clock::system().now() {
             output::print_message(
                 "the backfill has no slots after now: the schedule launches those",
             );
@@ -203,11 +162,15 @@ impl Request {
             return follow(common, id).await;
         }
         if common.json {
-            return common.print(&record(common, id).await?);
+            return common.print_answer(&id.to_string(), &GetBackfill {}).await;
         }
         output::print_message(&next_commands(id));
         Ok(())
     }
+}
+
+async fn begun_by(client: &Client, wanted: &NewBackfill) -> Result<BackfillRecord> {
+    client.post(&["backfills"], wanted)?.send().await
 }
 
 /// Return a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.

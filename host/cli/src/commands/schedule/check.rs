@@ -7,13 +7,12 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
+use campanile_control::orders::definition::Definition;
+use campanile_control::orders::files::{CheckFile, NamedFile};
 use campanile_control::records::schedules_file::FileReport;
 use campanile_control::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
-use campanile_control::schedules_file::rehearse;
 use campanile_model::text::printable_line;
-use campanile_package::quota::{Groups, check_group};
 use campanile_package::{files, schedule_reader};
-use campanile_server::bodies::{Definition, NamedFile};
 
 #[derive(Args)]
 pub(crate) struct Check {
@@ -33,21 +32,8 @@ pub(super) struct PrintedReport<'a> {
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
         let (file, wanted) = read_for(common, self.file)?;
-        let report = match common.client()? {
-            Some(client) => {
-                let body = named_file(&file, &wanted);
-                client
-                    .post(&["schedules-file", "check"], &body)?
-                    .send()
-                    .await?
-            }
-            None => {
-                // The transaction is not committed, so nothing changes.
-                let (mut tx, now) = common.write_with_time().await?;
-                let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
-                FileReport::new(diff, refused)
-            }
-        };
+        let order = CheckFile(named_file(&file, &wanted));
+        let report = common.order("", &order, "").await?;
         let is_accepted = report.refused.is_empty();
         let wanted = &wanted;
         common.print(&PrintedReport { report, wanted })?;
@@ -60,16 +46,11 @@ pub(crate) fn read_for(
     common: &Common,
     file: Option<PathBuf>,
 ) -> Result<(PathBuf, Vec<ScheduleDefinition>)> {
-    let (file, groups) = match (file, common.client()?) {
-        // The host knows its groups.
-        (Some(file), Some(_)) => (file, None),
-        (file, client) => {
-            let config = common.config()?;
-            let groups = client.is_none().then_some(config.groups);
-            (file.unwrap_or(config.files.schedules), groups)
-        }
+    let file = match file {
+        Some(file) => file,
+        None => common.config()?.files.schedules,
     };
-    let wanted = read(&file, groups.as_ref())?;
+    let wanted = read(&file)?;
     Ok((file, wanted))
 }
 
@@ -82,8 +63,7 @@ pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> NamedFil
     }
 }
 
-/// Read the schedules that a file defines. Without `groups`, a host checks that their groups are defined.
-fn read(file: &Path, groups: Option<&Groups>) -> Result<Vec<ScheduleDefinition>> {
+fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
@@ -92,16 +72,7 @@ fn read(file: &Path, groups: Option<&Groups>) -> Result<Vec<ScheduleDefinition>>
         }
         Err(why) => return Err(refused!("{path}: {why}")),
     };
-    let read = schedule_reader::read_file(&path, &text);
-    let wanted = read.map_err(Failure::refused)?;
-    let Some(groups) = groups else {
-        return Ok(wanted);
-    };
-    for ScheduleDefinition { name, policies, .. } in &wanted {
-        check_group(policies, groups)
-            .map_err(|why| refused!("{path}: the schedule `{name}`: {why}"))?;
-    }
-    Ok(wanted)
+    schedule_reader::read_file(&path, &text).map_err(Failure::refused)
 }
 
 impl Record for PrintedReport<'_> {

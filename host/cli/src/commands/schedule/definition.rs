@@ -4,12 +4,10 @@ use campanile_model::json_text::JsonObject;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::read_context;
-use crate::Common;
 use crate::commands::rule::{RuleOptions, RuleTimes};
-use crate::output::{Failure, Result, refused};
+use crate::output::{Result, refused};
 use crate::times::TypedTime;
 use campanile_control::schedule_admin::ScheduleDefinition;
-use campanile_package::quota::check_group;
 use campanile_schedule::policy::{Coefficient, Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
@@ -181,15 +179,6 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
 }
 
 impl Changes {
-    /// Refuse a group that the configuration does not define.
-    pub(crate) fn check_group(&self, common: &Common) -> Result {
-        // The host behind an API checks it itself.
-        if common.client()?.is_some() {
-            return Ok(());
-        }
-        check_group(&self.policies, &common.config()?.groups).map_err(Failure::refused)
-    }
-
     /// Return whether the part of that key is set.
     pub(crate) fn sets(&self, key: &str) -> bool {
         match key {

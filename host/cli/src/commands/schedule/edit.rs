@@ -5,16 +5,16 @@ use clap::{ArgGroup, Args};
 use super::By;
 use super::definition::{DefinitionOptions, clear, clearable};
 use crate::Common;
-use crate::client::Client;
+use crate::ask::Giver;
 use crate::output::{ErrorCode, Failure, Result, refused};
 use campanile_control::definition;
+use campanile_control::orders::definition::{Definition, ReplaceSchedule};
 use campanile_control::orders::schedules as orders;
-use campanile_control::records::schedule::{ScheduleDetail, ScheduleRecord};
-use campanile_control::schedule_admin::{self, ScheduleDefinition};
+use campanile_control::questions::schedules::GetSchedule;
+use campanile_control::schedule_admin::ScheduleDefinition;
 use campanile_model::text::nearest;
 use campanile_package::spec::TIMEZONE_DEFAULT;
-use campanile_server::bodies;
-use campanile_store::Tx;
+use campanile_store::schedules::Schedule;
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").args(["cron", "every", "at", "after_completion"]))]
@@ -65,11 +65,10 @@ fn read_clearable(text: &str) -> Result<&'static str, String> {
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     let (name, cleared) = (&edit.name, &edit.clear);
     let zone = match edit.definition.lacks_zone() {
-        true => zone_of(common, name).await?,
+        true => find(common, name).await?.definition.rule.timezone,
         false => TIMEZONE_DEFAULT.to_owned(),
     };
     let changes = edit.definition.parse(&zone)?;
-    changes.check_group(common)?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {
         let flag = match *key {
             "args" => "arg".to_owned(),
@@ -87,14 +86,20 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
         cleared.iter().for_each(|key| clear(key, wanted));
         changes.apply_to(wanted);
     };
-    let schedule = match common.client()? {
-        Some(client) => edit_by_api(client, name, edit.revision, change).await?,
-        None => {
-            let edit = async |tx: &mut Tx, now| {
-                schedule_admin::edit(tx, name, edit.revision, change, now).await?;
-                schedule_admin::find(tx, name).await
-            };
-            ScheduleRecord::new(common.change(edit).await?)
+    let schedule = loop {
+        let row = find(common, name).await?;
+        let mut wanted = definition::read(&row.definition)
+            .map_err(|why| Failure::refused(why).code(ErrorCode::Refused))?;
+        change(&mut wanted);
+        let giver = Giver {
+            revision: Some(edit.revision.unwrap_or(row.state.revision)),
+            ..Giver::default()
+        };
+        let order = ReplaceSchedule(Definition::from(wanted));
+        match common.order(name, &order, giver).await {
+            // Somebody else was faster.
+            Err(failure) if failure.code == ErrorCode::Conflict && edit.revision.is_none() => {}
+            done => break done?,
         }
     };
     let revision = schedule.row.state.revision;
@@ -103,36 +108,9 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     common.print_report(&schedule, &text)
 }
 
-/// Return the time zone of a schedule.
-async fn zone_of(common: &Common, name: &str) -> Result<String> {
-    let row = match common.client()? {
-        Some(client) => {
-            let detail: ScheduleDetail = client.get(&["schedules", name]).send().await?;
-            detail.schedule.schedule.row
-        }
-        None => schedule_admin::find(&mut common.read().await?, name).await?,
-    };
-    Ok(row.definition.rule.timezone)
-}
-
-/// Replace the definition of the schedule by the changed one.
-async fn edit_by_api(
-    client: &Client,
-    name: &str,
-    revision: Option<i64>,
-    change: impl Fn(&mut ScheduleDefinition),
-) -> Result<ScheduleRecord> {
-    let path = ["schedules", name];
-    let detail: ScheduleDetail = client.get(&path).send().await?;
-    let row = detail.schedule.schedule.row;
-    let present = row.state.revision;
-    let mut wanted = definition::read(&row.definition)
-        .map_err(|why| Failure::refused(why).code(ErrorCode::Refused))?;
-    change(&mut wanted);
-    let call = client.put(&path, &bodies::Definition::from(wanted))?;
-    call.if_match(Some(revision.unwrap_or(present)))
-        .send()
-        .await
+async fn find(common: &Common, name: &str) -> Result<Schedule> {
+    let detail = common.ask(name, &GetSchedule {}).await?;
+    Ok(detail.schedule.schedule.into_row())
 }
 
 pub(crate) async fn rename(common: &Common, Rename { old, order }: &Rename) -> Result {
@@ -145,7 +123,7 @@ pub(crate) async fn rename(common: &Common, Rename { old, order }: &Rename) -> R
 }
 
 pub(crate) async fn skip(common: &Common, Skip { name, order, by }: &Skip) -> Result {
-    let report = common.order(name, order, &by.by).await?;
+    let report = common.order(name, order, &*by.by).await?;
     let text = format!(
         "{} the slot {} of {name}",
         report.done, report.scheduled_time

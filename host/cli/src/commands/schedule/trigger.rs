@@ -4,7 +4,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::read_context;
-use crate::commands::calls::detail_by_api;
+use crate::ask::Giver;
+use crate::commands::calls::detail;
 use crate::commands::follow;
 use crate::output::{self, Result};
 use crate::{Common, environment};
@@ -16,7 +17,7 @@ use campanile_model::text::printable_lines;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
 use campanile_store::launches::LaunchRow;
-use campanile_store::{Decision, LaunchStatus, task_runs};
+use campanile_store::{Decision, LaunchStatus};
 
 #[derive(Args)]
 pub(crate) struct TriggerOptions {
@@ -58,7 +59,7 @@ pub(crate) struct WaitReport {
 impl TriggerOptions {
     pub(crate) async fn run(&self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
-        let caller_traceparent = self.traceparent.or_else(of_environment);
+        let caller = self.traceparent.or_else(of_environment);
         let hint =
             |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
         let order = orders::Trigger {
@@ -66,9 +67,11 @@ impl TriggerOptions {
             args: (!self.args.is_empty()).then(|| self.args.clone()),
             overlap: self.overlap,
         };
-        let report = common
-            .order_of(&self.name, &order, "", caller_traceparent)
-            .await?;
+        let giver = Giver {
+            caller,
+            ..Giver::default()
+        };
+        let report = common.order(&self.name, &order, giver).await?;
         print(&report, common, "triggered", hint, &self.wait).await
     }
 }
@@ -112,23 +115,13 @@ pub(crate) async fn print(
 
 /// Wait for the end of a launch. Print the logs of its calls when they end, and then its output.
 async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
-    let (launch, tasks) = match common.client()? {
-        Some(client) => {
-            let launch = follow::launch_by_api(client, id, common.json).await?;
-            let tasks = match launch.run_id.0 {
-                Some(run) => detail_by_api(client, &run.to_string()).await?.tasks,
-                None => Vec::new(),
-            };
-            (launch, tasks)
+    let launch = follow::launch(common, id).await?;
+    let tasks = match launch.run_id.0 {
+        Some(run) => {
+            let mut source = common.source().await?;
+            detail(&mut source, &run.to_string()).await?.tasks
         }
-        None => {
-            let launch = follow::launch(common, id).await?;
-            let calls = match launch.run_id.0 {
-                Some(run) => task_runs::of_run(&mut common.read().await?, run).await?,
-                None => Vec::new(),
-            };
-            (launch, calls.into_iter().map(TaskCall::from).collect())
-        }
+        None => Vec::new(),
     };
     let has_succeeded = launch.status == LaunchStatus::Succeeded;
     if common.json {

@@ -3,37 +3,23 @@
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Record, Result, optional, refused};
-use campanile_control::why::{self, Answer, Finding, When};
+use crate::output::{self, Record, Result, optional};
+use campanile_control::questions::schedules;
+use campanile_control::why::{Answer, Finding};
 use campanile_model::text::printable;
 
 #[derive(Args)]
 pub(crate) struct Why {
     /// The schedule's name, an earlier name, or the name of a removed schedule
     name: String,
-    /// A slot or any other time: 2026-11-21T08:00:00Z, now-2h, or in the schedule's zone "2026-03-08 02:30" or "yesterday 14:00"
-    /// [default: the last decision, and the next slot]
-    #[arg(long, value_name = "TIME")]
-    at: Option<String>,
+    #[command(flatten)]
+    question: schedules::Why,
 }
 
 impl Why {
     pub(crate) async fn run(&self, common: &Common) -> Result {
-        let when = self.at.as_deref().map(moment).transpose()?;
-        if let Some(client) = common.client()? {
-            let call = client.get(&["schedules", &self.name, "why"]);
-            let call = call.query("at", self.at.as_ref());
-            return common.print(&call.send::<Answer>().await?);
-        }
-        let (mut tx, now) = common.read_with_time().await?;
-        common.print(&why::why(&mut tx, &self.name, when, now).await?)
+        common.print_answer(&self.name, &self.question).await
     }
-}
-
-/// Read the moment in question.
-fn moment(text: &str) -> Result<When> {
-    let when = text.parse::<When>();
-    when.map_err(|error| refused!("--at: {error}").hint(error.hint()))
 }
 
 impl Record for Answer {
