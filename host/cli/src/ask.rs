@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use campanile_control::bounds::Limit;
     use campanile_control::order::{Endpoint, Scope};
-    use campanile_control::problem::Problem;
+    use campanile_control::question::Read;
 
     /// A list of numbers.
     #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -238,12 +238,7 @@ mod tests {
 
         const ENDPOINT: Endpoint = Endpoint::get("numbers", "/a", Scope::Nothing, "List numbers");
 
-        async fn ask(
-            &self,
-            _: &str,
-            _: &Desk<'_>,
-            _: &mut Tx,
-        ) -> Result<Page<Self::Answer>, Problem> {
+        async fn ask(&self, _: &str, _: &Desk<'_>, _: &mut Tx) -> Read<Self::Answer> {
             Ok(vec![].into())
         }
     }

@@ -23,6 +23,9 @@ pub struct Page<A> {
     pub next: Option<String>,
 }
 
+/// The result of asking.
+pub type Read<A> = Result<Page<A>, Problem>;
+
 impl<A> From<A> for Page<A> {
     fn from(answer: A) -> Page<A> {
         Page { answer, next: None }
@@ -52,7 +55,7 @@ pub trait Question: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 's
         of: &str,
         desk: &Desk<'_>,
         tx: &mut Tx,
-    ) -> impl Future<Output = Result<Page<Self::Answer>, Problem>> + Send;
+    ) -> impl Future<Output = Read<Self::Answer>> + Send;
 
     /// Returns the schedule's revision, for the `ETag`.
     fn revision(_: &Self::Answer) -> Option<i64> {

@@ -9,7 +9,7 @@ use crate::message_admin;
 use crate::order::{Desk, Endpoint, Scope};
 use crate::orders::id;
 use crate::problem::Problem;
-use crate::question::{Page, Question, paged, plain};
+use crate::question::{Page, Question, Read, paged, plain};
 use campanile_model::ids::{AlertId, MessageId};
 use campanile_model::status::MessageStatus;
 use campanile_store::Tx;
@@ -74,12 +74,7 @@ impl Question for GetAlert {
     )
     .cost(1);
 
-    async fn ask(
-        &self,
-        of: &str,
-        _: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(alert_admin::find(tx, id(of)?).await?.into())
     }
 }
@@ -95,12 +90,7 @@ impl Question for ListSilences {
     )
     .cost(1);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(alerts::silences(tx, desk.now, SILENCES_MAX).await?.into())
     }
 }
@@ -167,12 +157,7 @@ impl Question for ListMessages {
         "List the messages that tasks have sent, those of the newest launches first",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let package = desk.given_in_namespace("package", self.package.as_deref())?;
         let limit = limit(self.limit);
         let rows = outbox::list(tx, self.after, self.status, package, limit).await?;
@@ -191,12 +176,7 @@ impl Question for GetMessage {
     )
     .cost(1);
 
-    async fn ask(
-        &self,
-        of: &str,
-        _: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(message_admin::find(tx, id(of)?).await?.into())
     }
 }

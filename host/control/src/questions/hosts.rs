@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{Limit, limit};
 use crate::host_admin::{self, HostReport};
 use crate::order::{Desk, Endpoint, Scope};
-use crate::problem::Problem;
-use crate::question::{Page, Question, plain};
+use crate::question::{Question, Read, plain};
 use crate::records::top::TopReport;
 use crate::token_admin::{self, TokenReport};
 use campanile_model::access::Role;
@@ -29,12 +28,7 @@ impl Question for GetTop {
     )
     .cost(5);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(TopReport::read(tx, desk.now).await?.into())
     }
 }
@@ -60,12 +54,7 @@ impl Question for ListHosts {
         "List the live hosts and the drained ones by name",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(host_admin::list(tx, self.all, desk.now).await?.into())
     }
 }
@@ -95,12 +84,7 @@ impl Question for ListTokens {
     )
     .role(Role::Admin);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let limit = limit(self.limit);
         Ok(token_admin::list(tx, self.all, limit, desk.now)
             .await?

@@ -7,7 +7,7 @@ use crate::bounds::{Limit, limit};
 use crate::order::{Desk, Endpoint, Scope};
 use crate::orders::id;
 use crate::problem::Problem;
-use crate::question::{Page, Question, paged, plain};
+use crate::question::{Page, Question, Read, paged, plain};
 use crate::records::ids;
 use crate::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use crate::records::run::{Part, RunDetail, TaskLogs};
@@ -99,12 +99,7 @@ impl Question for ListLaunches {
     )
     .cost(3);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         self.find(desk, LOOKED_AT_MAX, tx).await
     }
 }
@@ -124,12 +119,7 @@ impl Question for GetLaunch {
         "Show one launch with its runs",
     );
 
-    async fn ask(
-        &self,
-        of: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(LaunchDetail::read(tx, &id(of)?, desk.namespace)
             .await?
             .into())
@@ -163,12 +153,7 @@ impl Question for ListRuns {
     )
     .cost(3);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let limit = limit(self.limit);
         let after = match &self.after {
             Some(after) => Some(ids::list_position(tx, after, desk.namespace).await?),
@@ -206,12 +191,7 @@ impl Question for GetRun {
         "Show one run with the calls of its tasks; what they wrote and returned comes in pages of about 4 MiB",
     );
 
-    async fn ask(
-        &self,
-        of: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let run = ids::run(tx, &id(of)?, desk.namespace).await?;
         let after = self.after.clone().unwrap_or_else(CallPlace::first);
         Ok(RunDetail::read(tx, run, &after).await?.into())
@@ -239,12 +219,7 @@ impl Question for GetLogs {
         "Show what the tasks of one run logged and printed, in pages of about 4 MiB",
     );
 
-    async fn ask(
-        &self,
-        of: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let run = ids::run(tx, &id(of)?, desk.namespace).await?;
         let after = self.after.clone().unwrap_or_else(CallPlace::first);
         Ok(TaskLogs::read(tx, run.id, &after).await?.into())

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::{Limit, limit};
 use crate::order::{Desk, Endpoint, Scope};
-use crate::problem::Problem;
-use crate::question::{Page, Question, paged, plain};
+use crate::question::{Page, Question, Read, paged, plain};
 use crate::records::package::{self, PackageDetail, PackageRecord};
 use crate::records::package_diff::DiffReport;
 use campanile_model::namespace::Namespace;
@@ -32,12 +31,7 @@ impl Question for ListPackages {
         "List the packages that a host has ever seen, by name",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let (pattern, limit) = (desk.namespace.map(Namespace::like), limit(self.limit));
         let rows = packages::list(tx, pattern.as_deref(), self.after.as_deref(), limit).await?;
         let records = Vec::from_iter(rows.into_iter().map(PackageRecord::from));
@@ -60,12 +54,7 @@ impl Question for GetPackage {
         "Show one package with its versions",
     );
 
-    async fn ask(
-        &self,
-        name: &str,
-        _: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let row = package::find(tx, name).await?;
         Ok(PackageDetail::read(tx, row).await?.into())
     }
@@ -93,12 +82,7 @@ impl Question for DiffPackage {
     )
     .cost(5);
 
-    async fn ask(
-        &self,
-        name: &str,
-        _: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let (from, to) = (self.from.as_deref(), self.to.as_deref());
         Ok(DiffReport::read(tx, name, from, to).await?.into())
     }

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::schedules::{Since, page, since};
 use crate::bounds::{Limit, limit};
 use crate::order::{Desk, Endpoint, Scope};
-use crate::problem::Problem;
-use crate::question::{Page, Question, paged};
+use crate::question::{Page, Question, Read, paged};
 use crate::statistics::{self, ScheduleStatistics, Statistics};
 use crate::use_statistics::{DayStatistics, PackageStatistics, day_statistics, package_statistics};
 use campanile_model::ids::EventId;
@@ -43,12 +42,7 @@ impl Question for ListEvents {
         "List the newest events, newest first",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let limit = limit(self.limit);
         if let Some(namespace) = desk.namespace {
             return Ok(self.of(namespace, limit, tx).await?);
@@ -108,12 +102,7 @@ impl Question for GetStats {
     )
     .cost(20);
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(statistics::read(tx, desk.now, since(self.since))
             .await?
             .into())
@@ -152,12 +141,7 @@ impl Question for ListScheduleStats {
 
     const ENDPOINT: Endpoint = Self::AT;
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let page = page(desk.namespace, self.after.clone(), limit(self.limit), tx).await?;
         let span = since(self.since);
         Ok(Page {
@@ -172,12 +156,7 @@ impl Question for ListPackageStats {
 
     const ENDPOINT: Endpoint = Self::AT;
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let (span, after, limit) = (since(self.since), self.after.as_deref(), limit(self.limit));
         let rows = package_statistics(tx, desk.now, span, desk.namespace, after, limit).await?;
         Ok(Page::of(rows, limit, |row| row.package.clone()))
@@ -189,12 +168,7 @@ impl Question for ListDayStats {
 
     const ENDPOINT: Endpoint = Self::AT;
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let (span, after, limit) = (since(self.since), self.after.as_deref(), limit(self.limit));
         let rows = day_statistics(tx, desk.now, span, desk.namespace, after, limit).await?;
         Ok(Page::of(rows, limit, DayStatistics::key))

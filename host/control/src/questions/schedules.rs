@@ -11,7 +11,7 @@ use crate::definition::policies;
 use crate::order::{Desk, Endpoint, Scope};
 use crate::orders::id;
 use crate::problem::{ErrorCode, Problem};
-use crate::question::{Page, Question, paged, plain};
+use crate::question::{Page, Question, Read, paged, plain};
 use crate::records::backfill::BackfillRecord;
 use crate::records::schedule::{self, ScheduleDetail, ScheduleRecord};
 use crate::schedule_admin;
@@ -59,12 +59,7 @@ impl Question for ListSchedules {
         "List schedules by name",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let page = page(desk.namespace, self.after.clone(), limit(self.limit), tx).await?;
         Ok(Page {
             answer: page.answer.into_iter().map(ScheduleRecord::new).collect(),
@@ -126,12 +121,7 @@ impl Question for GetSchedule {
         "Show one schedule with its newest launches",
     );
 
-    async fn ask(
-        &self,
-        name: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(
             ScheduleDetail::read(tx, name, &desk.settings.late, desk.now)
                 .await?
@@ -163,12 +153,7 @@ impl Question for NextSlots {
         "List the next slots of a schedule",
     );
 
-    async fn ask(
-        &self,
-        name: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let n = self.n.map_or(5, |n| n.0);
         let row = schedule_admin::find(tx, name).await?;
         let rule = schedule::rule(&row)?;
@@ -207,12 +192,7 @@ impl Question for Why {
     )
     .cost(5);
 
-    async fn ask(
-        &self,
-        name: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let when = self.at.as_deref().map(str::parse::<When>).transpose();
         let when = when.map_err(|error| {
             Problem::new(ErrorCode::InvalidArgument, format!("`at`: {error}")).hint(error.hint())
@@ -239,12 +219,7 @@ impl Question for GetCalendar {
     )
     .cost(5);
 
-    async fn ask(
-        &self,
-        name: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let row = schedule_admin::find(tx, name).await?;
         let year = self.year.map(|year| year.0);
         Ok(Calendar::read(tx, &row, year, desk.now).await?.into())
@@ -277,12 +252,7 @@ impl Question for GetScheduleStats {
     )
     .cost(10);
 
-    async fn ask(
-        &self,
-        name: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let schedule = schedule_admin::find(tx, name).await?;
         let span = since(self.since);
         let rows = statistics::of_schedules(tx, &[schedule], desk.now, span).await?;
@@ -314,12 +284,7 @@ impl Question for ListBackfills {
         "List the newest backfills, newest first",
     );
 
-    async fn ask(
-        &self,
-        _: &str,
-        desk: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let (pattern, limit) = (desk.namespace.map(Namespace::like), limit(self.limit));
         let records = BackfillRecord::list(tx, pattern.as_deref(), self.after, limit).await?;
         Ok(Page::of(records, limit, |record| record.row.id.to_string()))
@@ -336,12 +301,7 @@ impl Question for GetBackfill {
         "Show one backfill",
     );
 
-    async fn ask(
-        &self,
-        of: &str,
-        _: &Desk<'_>,
-        tx: &mut Tx,
-    ) -> Result<Page<Self::Answer>, Problem> {
+    async fn ask(&self, of: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         Ok(BackfillRecord::read(tx, id(of)?).await?.into())
     }
 }
