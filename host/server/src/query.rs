@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(statuses, ["failed", "skipped"]);
         }
         let error = read("status=failed,skiped").unwrap_err().problem.message;
-        assert!(error.starts_with("`status`: must be"), "{error}");
+        assert!(error.starts_with("`status`: `skiped` must be"), "{error}");
         assert!(error.ends_with("did you mean `skipped`?"), "{error}");
     }
 
