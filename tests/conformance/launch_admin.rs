@@ -15,9 +15,9 @@ use campanile_store::{
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
+use crate::any_sequence::host::{self, finish};
 use crate::fixtures::{at, launch, schedule_id, skipped};
 use crate::overlap::TestHost;
-use crate::sim::host::{self, finish};
 
 on_both!(
     a_running_launch_is_asked_to_end_and_its_host_ends_it,

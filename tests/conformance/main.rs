@@ -2,6 +2,7 @@
 //! simulated clock, also over outages and clock changes.
 
 mod alerts;
+mod any_sequence;
 mod authority;
 mod backfill;
 mod backlog;
@@ -55,7 +56,6 @@ mod serving;
 mod sessions;
 mod shares;
 mod sidecars;
-mod sim;
 mod statement_counts;
 mod statements;
 mod tokens;

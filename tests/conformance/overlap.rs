@@ -12,8 +12,8 @@ use campanile_store::schedules::{self, Revision};
 use campanile_store::{Origin, Tx};
 use campanile_tests::{TestDb, on_both};
 
+use crate::any_sequence::host::{self, LiveHost, finish};
 use crate::fixtures::{at, insert_schedule, revision, schedule_id};
-use crate::sim::host::{self, LiveHost, finish};
 
 on_both!(
     a_launch_that_must_run_alone_waits_until_no_other_is_active,

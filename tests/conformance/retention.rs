@@ -23,11 +23,11 @@ use campanile_store::{
 };
 use campanile_tests::{TestDb, on_both};
 
+use crate::any_sequence::host::{loader, settings};
 use crate::fixtures::{
     BYTES, ClaimedRun, PACKAGE, ada, at, claim_all, host, host_id, insert_schedule, launch, manual,
     publish, revision, schedule_id, skipped, task_run,
 };
-use crate::sim::host::{loader, settings};
 
 on_both!(
     launches_go_at_the_age_of_their_outcome,

@@ -377,7 +377,7 @@ async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
     let ends: Vec<_> = claimed
         .iter()
         .map(|work| {
-            crate::sim::host::finish(
+            crate::any_sequence::host::finish(
                 work,
                 campanile_store::runs::RunEnd::Succeeded { output: None },
                 scene.clock.now(),
