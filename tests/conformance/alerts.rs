@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use campanile_control::alert_admin::{self, WantedSilence};
-use campanile_control::alert_rule::{
+use campanile_control::admin::alert_admin::{self, WantedSilence};
+use campanile_control::rules::alert_rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Value,
 };
 use campanile_control::settings::{SecretSource, Settings};

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::backfill::{self, BackfillRequest};
-use campanile_control::schedule_admin::{self, ScheduleError, Skip, Trigger};
-use campanile_control::verify;
+use campanile_control::admin::backfill::{self, BackfillRequest};
+use campanile_control::admin::schedule_admin::{self, ScheduleError, Skip, Trigger};
+use campanile_control::reports::verify;
 use campanile_engine::Work;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::backfill::{self, BackfillPreview, BackfillRequest};
-use campanile_control::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
+use campanile_control::admin::backfill::{self, BackfillPreview, BackfillRequest};
+use campanile_control::admin::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
 use campanile_engine::Engine;
 use campanile_engine::decide::backfill::UNFINISHED_MAX;
 use campanile_model::clock::{Clock, Timestamp};

@@ -1,14 +1,14 @@
 //! Hosts after an outage: next to a backlog of thousands, on-time launches get their share of decisions, claims and permits, and
 //! long-missed slots take up few rows, however many there are.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::schedule_admin;
+use campanile_control::admin::schedule_admin;
+use campanile_control::reports::verify::{self, Span};
 use campanile_control::settings::Settings;
-use campanile_control::verify::{self, Span};
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchKind, ScheduleId};

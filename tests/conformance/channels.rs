@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_control::alert_rule::{Channel, ChannelTemplate, MailSettings, Ping, Target, Value};
+use campanile_control::rules::alert_rule::{
+    Channel, ChannelTemplate, MailSettings, Ping, Target, Value,
+};
 use campanile_control::settings::Settings;
 use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;

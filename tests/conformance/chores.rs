@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_control::host_admin;
+use campanile_control::admin::host_admin;
 use campanile_control::settings::{RetentionLimits, Settings};
 use campanile_engine::{Engine, Removed};
 use campanile_model::clock::{Clock, Timestamp};

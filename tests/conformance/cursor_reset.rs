@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use campanile_control::schedule_admin::{self, CursorReset};
+use campanile_control::admin::schedule_admin::{self, CursorReset};
 use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;

@@ -1,6 +1,6 @@
 //! Damaging a database under a working host: the host launches nothing more until it's restarted.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use campanile_model::clock::Clock;
 use campanile_schedule::policy::Policies;
 use campanile_store::disk::DiskSigns;

@@ -1,6 +1,6 @@
 //! The seals of decisions about versions: what a writer of the database can't change.
 
-use campanile_control::approval;
+use campanile_control::admin::approval;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;

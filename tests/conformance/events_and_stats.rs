@@ -1,6 +1,6 @@
 //! Events, the change counter, statistics, and the isolation of transactions.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use campanile_store::disk::DiskSigns;
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::definition;
-use campanile_control::forecast::snapshot::{self, OmittedSchedule};
-use campanile_control::forecast::{DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot};
+use campanile_control::reports::forecast::snapshot::{self, OmittedSchedule};
+use campanile_control::reports::forecast::{
+    DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot,
+};
+use campanile_control::schedules::definition;
 use campanile_control::settings::{RecoveryLimits, Settings};
 use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};

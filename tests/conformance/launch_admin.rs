@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile_control::launch_admin::{self, Cancelled};
-use campanile_control::schedule_admin::{Result, Triggered};
+use campanile_control::admin::launch_admin::{self, Cancelled};
+use campanile_control::admin::schedule_admin::{Result, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_schedule::policy::{Overlap, OverlapDecision, Policies};

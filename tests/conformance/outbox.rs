@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use campanile_control::message_admin;
-use campanile_control::schedule_admin::{self, Trigger};
+use campanile_control::admin::message_admin;
+use campanile_control::admin::schedule_admin::{self, Trigger};
 use campanile_control::settings::Settings;
 use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};

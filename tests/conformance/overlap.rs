@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_control::schedule_admin::{self, Trigger};
+use campanile_control::admin::schedule_admin::{self, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Keep, Overlap, OverlapDecision, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};

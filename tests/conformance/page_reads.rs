@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use campanile_control::failure_feed::FailureFeed;
+use campanile_control::reports::failure_feed::FailureFeed;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{AlertId, EventId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_schedule::rule::{RuleKind, RuleText};

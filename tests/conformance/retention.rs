@@ -6,8 +6,8 @@ mod task_use;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::approval;
-use campanile_control::backfill::{self, BackfillRequest};
+use campanile_control::admin::approval;
+use campanile_control::admin::backfill::{self, BackfillRequest};
 use campanile_control::settings::{RetentionLimits, Settings};
 use campanile_engine::{Engine, Removed};
 use campanile_model::clock::{Clock, Timestamp};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use campanile_control::definition;
-use campanile_control::schedule_admin::{self, ScheduleDefinition};
+use campanile_control::admin::schedule_admin::{self, ScheduleDefinition};
+use campanile_control::schedules::definition;
 use campanile_control::settings::Settings;
 use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
@@ -166,7 +166,7 @@ async fn a_decision_does_not_depend_on_the_host_that_makes_it(test: TestDb) {
     assert_eq!(rows[0].slot_count, 3);
     drop(tx);
     let mut tx = test.read().await;
-    let why = campanile_control::why::why(&mut tx, "silent", None, clock.now()).await;
+    let why = campanile_control::reports::why::why(&mut tx, "silent", None, clock.now()).await;
     let findings = why.unwrap().findings;
     let texts = findings.iter().map(|finding| finding.text.as_str());
     let texts: Vec<&str> = texts.collect();

@@ -1,6 +1,6 @@
 //! Several Postgres servers in one address, a server turning read-only, and one with no connections left.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use campanile_model::clock::Timestamp;
 use campanile_store::disk::DiskSigns;
 use campanile_store::{DatabaseUrl, Db, DbError, Tx, changes, probe};

@@ -1,7 +1,7 @@
 //! Which launches a host claims when it cannot claim all: packages share its capacity, priorities order the launches of a
 //! package, and concurrency groups bound runs on all hosts.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What the database keeps of sidecars, and file records deleted along with the file.
 
-use campanile_control::schedule_admin::{ScheduleError, known_package};
+use campanile_control::admin::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
 use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
 use campanile_store::{Tx, hosts, sidecars};

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use campanile_control::schedule_admin::ScheduleError;
-use campanile_control::token_admin::{self, Authenticator, Principal, TokenState, WantedToken};
+use campanile_control::admin::schedule_admin::ScheduleError;
+use campanile_control::admin::token_admin::{
+    self, Authenticator, Principal, TokenState, WantedToken,
+};
 use campanile_model::access::{Actor, Channel, Role};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;

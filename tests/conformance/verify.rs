@@ -5,8 +5,8 @@ mod explained;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_control::schedule_admin;
-use campanile_control::verify::{self, Checkpoint, FaultKind, Span, Verification};
+use campanile_control::admin::schedule_admin;
+use campanile_control::reports::verify::{self, Checkpoint, FaultKind, Span, Verification};
 use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::json_text::JsonObject;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use campanile_control::approval;
-use campanile_control::schedule_admin::known_package;
+use campanile_control::admin::approval;
+use campanile_control::admin::schedule_admin::known_package;
 use campanile_engine::Engine;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use campanile_control::approval::{
+use campanile_control::admin::approval::{
     self, Attribution, PackageError, VersionAdmission, VersionChange,
 };
 use campanile_model::clock::Timestamp;

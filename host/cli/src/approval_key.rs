@@ -18,7 +18,7 @@ use crate::Common;
 use crate::commands::package::signing::{PRIVATE, write_new};
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
-use campanile_control::token_admin::needs_seal;
+use campanile_control::admin::token_admin::needs_seal;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::text::counted;
 use campanile_sandbox::own_files::private_directory;

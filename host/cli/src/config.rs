@@ -13,7 +13,7 @@ use clap::Args;
 
 use self::settings::{Entry, Table as _, YEAR, check_host_name};
 use crate::environment;
-use campanile_control::alert_rule::AlertSettings;
+use campanile_control::rules::alert_rule::AlertSettings;
 use campanile_control::settings::SecretSource;
 use campanile_engine::run::secrets::Vault;
 use campanile_model::text::{self, size_text};

@@ -40,7 +40,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
-use campanile_control::schedule_admin::{self, ScheduleError};
+use campanile_control::admin::schedule_admin::{self, ScheduleError};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};

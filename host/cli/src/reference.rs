@@ -16,15 +16,17 @@ use serde_json::{Map, Value};
 use crate::commands::{bench, db, plan};
 use crate::config::Config;
 use crate::{Cli, environment, output};
-use campanile_control::forecast::report::{ChangedLaunch, PlannedLaunch, ScheduleForecast};
-use campanile_control::host_admin::{HostReport, HostState};
+use campanile_control::admin::host_admin::{HostReport, HostState};
 use campanile_control::records::backfill::BackfillRecord;
 use campanile_control::records::launch::LaunchDetail;
 use campanile_control::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_control::records::run::{RunDetail, TaskCall};
 use campanile_control::records::schedule::{ScheduleDetail, ScheduleRecord};
-use campanile_control::statistics::{ScheduleStatistics, Statistics};
-use campanile_control::use_statistics::{DayStatistics, PackageStatistics};
+use campanile_control::reports::forecast::report::{
+    ChangedLaunch, PlannedLaunch, ScheduleForecast,
+};
+use campanile_control::reports::statistics::{ScheduleStatistics, Statistics};
+use campanile_control::reports::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };

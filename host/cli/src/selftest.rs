@@ -21,8 +21,8 @@ use serde::Serialize;
 use self::comparison::{FaultTime, Record, compare, delays, take_overs};
 use self::faults::{Choices, Fault, plan};
 use self::process::HostProcess;
-use campanile_control::lateness::Lag;
-use campanile_control::verify::{self, FaultKind as RecordFault, Span, Verification};
+use campanile_control::reports::verify::{self, FaultKind as RecordFault, Span, Verification};
+use campanile_control::rules::lateness::Lag;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{DatabaseUrl, Db, DbError, changes, launches, runs, schedules, stats};
 

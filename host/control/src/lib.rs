@@ -1,5 +1,13 @@
 //! Changing and querying an installation, shared by the command line, the API, the pages and assistants.
 //!
+//! * [`orders`] and [`questions`]: one type for each change and read, listed as routes by the server. Traits are in [`order`] and
+//!   [`question`].
+//! * [`admin`]: making changes.
+//! * [`reports`]: answering larger questions, such as `why`, `health` and forecasts.
+//! * [`schedules`]: what a schedule is made of.
+//! * [`rules`]: pure rules, shared with the engine.
+//! * [`records`]: what answers show.
+//!
 //! Functions take a transaction, the current time and the person asking. Nothing here loops or knows about a running host, whose own
 //! work is in `campanile-engine`.
 
@@ -8,42 +16,18 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
-pub mod alert_admin;
-pub mod alert_rule;
-pub mod approval;
-pub mod backfill;
+pub mod admin;
 pub mod bounds;
-pub mod calendar;
-pub mod definition;
-pub mod event_feed;
-pub mod failure_feed;
-pub mod forecast;
-pub mod health;
-pub mod host_admin;
-pub mod lateness;
-pub mod launch_admin;
-pub mod leaf;
 pub mod lock;
-pub mod message_admin;
 pub mod order;
 pub mod orders;
-pub mod package_removal;
-pub mod plan;
 pub mod problem;
-pub mod program_args;
 pub mod question;
 pub mod questions;
 pub mod records;
-pub mod recovery_rules;
-pub mod schedule_admin;
-pub mod schedule_defaults;
-pub mod schedule_search;
-pub mod schedules_file;
+pub mod reports;
+pub mod rules;
+pub mod schedules;
 pub mod settings;
-pub mod statistics;
 pub mod stored;
-pub mod token_admin;
 pub mod traces_endpoint;
-pub mod use_statistics;
-pub mod verify;
-pub mod why;

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::PackageError;
-use crate::schedule_admin::ScheduleError;
+use crate::admin::approval::PackageError;
+use crate::admin::schedule_admin::ScheduleError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 

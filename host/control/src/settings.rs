@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert_rule::AlertSettings;
+use crate::rules::alert_rule::AlertSettings;
 use crate::traces_endpoint::TracesEndpoint;
 use campanile_model::labels::Labels;
 use campanile_model::words;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use campanile_control::schedule_admin::ScheduleError;
+use campanile_control::admin::schedule_admin::ScheduleError;
 use campanile_store::DbError;
 
 /// The result of a step of the engine.

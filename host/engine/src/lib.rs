@@ -57,8 +57,8 @@ pub use tell::launch_log::EndedLaunches;
 
 use alive::start::{self, FreeName};
 use alive::{changes, chores, clock_keeper, lease_keeper};
-use campanile_control::health::{self, Health};
 use campanile_control::lock::lock;
+use campanile_control::reports::health::{self, Health};
 use campanile_control::settings::Settings;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::{Clock, Timestamp};

@@ -14,7 +14,9 @@ use crate::error::Result;
 use crate::run::failing::pause_failing;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::tell::traces;
-use campanile_control::recovery_rules::{is_left_to_its_host, recovery_action, run_again_text};
+use campanile_control::rules::recovery_rules::{
+    is_left_to_its_host, recovery_action, run_again_text,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::events::{self, EventKind, NewEvent};

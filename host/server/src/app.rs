@@ -17,8 +17,8 @@ use crate::proxies::Proxies;
 use crate::rate::{COSTLY, RateLimit};
 use crate::refusals::Refusals;
 use crate::shares::Shares;
+use campanile_control::admin::token_admin::{Authenticator, Principal};
 use campanile_control::settings::Settings;
-use campanile_control::token_admin::{Authenticator, Principal};
 use campanile_engine::Engine;
 use campanile_package::UploadFolder;
 

@@ -10,7 +10,7 @@ use crate::app::State;
 use crate::peer::Peer;
 use crate::problem::ApiProblem;
 use crate::token;
-use campanile_control::token_admin::Principal;
+use campanile_control::admin::token_admin::Principal;
 use campanile_model::access::Role;
 
 /// How often the token of a stream is checked. Most checks need no database.

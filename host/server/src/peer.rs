@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use campanile_control::token_admin::Principal;
+use campanile_control::admin::token_admin::Principal;
 use campanile_model::access::{Actor, Channel};
 
 /// How a connection proves who is at its other end.

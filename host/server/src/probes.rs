@@ -1,6 +1,6 @@
 //! Whether this host lives, is ready and is healthy.
 
-use campanile_control::health;
+use campanile_control::reports::health;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
 use campanile_control::bounds::Number;
-use campanile_control::health::Health;
+use campanile_control::reports::health::Health;
 use campanile_engine::tell::metrics;
 
 /// How long the database may take to answer a probe.

@@ -13,7 +13,7 @@ use axum::http::header::{AUTHORIZATION, HeaderName};
 
 use crate::peer::Peer;
 use crate::problem::ApiProblem;
-use campanile_control::token_admin::Principal;
+use campanile_control::admin::token_admin::Principal;
 use campanile_model::access::Role;
 
 /// The longest name of a user, in bytes.

@@ -2,10 +2,10 @@
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_control::forecast::report::PlanReport;
-use campanile_control::forecast::{GetPlan, PreparedForecast};
 use campanile_control::orders::files::SchedulesFile;
 use campanile_control::question::Question;
+use campanile_control::reports::forecast::report::PlanReport;
+use campanile_control::reports::forecast::{GetPlan, PreparedForecast};
 use campanile_model::clock::Timestamp;
 use campanile_package::ScheduleDefinition;
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_control::verify::{self, Verify};
+use campanile_control::reports::verify::{self, Verify};
 
 /// How long a verification may take. A request may take a little longer.
 const VERIFY_TIME: Duration = Duration::from_secs(25);

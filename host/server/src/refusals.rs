@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
-use campanile_control::token_admin::Principal;
+use campanile_control::admin::token_admin::Principal;
 use campanile_model::access::{Actor, Channel};
 use campanile_model::text::counted;
 

@@ -24,8 +24,8 @@ use crate::request::{
 };
 use crate::routes::{self, Form, Method, Route};
 use crate::{auth, openapi, pages, upload};
+use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::ErrorCode;
-use campanile_control::token_admin::Principal;
 
 /// The values in a path, or why they cannot be read.
 type Path = Result<RawPathParams, RawPathParamsRejection>;

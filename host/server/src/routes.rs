@@ -12,9 +12,6 @@ use crate::rate::COSTLY;
 use crate::scope::Scope;
 use crate::upload::{self, UploadReport};
 use crate::{backfills, change, read, record_audit, stream};
-use campanile_control::forecast::GetPlan;
-use campanile_control::forecast::report::PlanReport;
-use campanile_control::health::Health;
 pub use campanile_control::order::Method;
 use campanile_control::order::{Endpoint, Order};
 use campanile_control::orders::alerts::{EndSilence, NewSilence, ResolveAlert, TestChannel};
@@ -47,7 +44,10 @@ use campanile_control::questions::schedules::{
     NextSlots, Why,
 };
 use campanile_control::records::backfill::{BackfillRecord, SurveyReport};
-use campanile_control::verify::{AuditReport, Checkpoint, Verify};
+use campanile_control::reports::forecast::GetPlan;
+use campanile_control::reports::forecast::report::PlanReport;
+use campanile_control::reports::health::Health;
+use campanile_control::reports::verify::{AuditReport, Checkpoint, Verify};
 use campanile_model::access::{Channel, Role};
 use campanile_store::events::Event;
 

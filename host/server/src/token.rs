@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use campanile_control::token_admin::{is_secret, new_secret};
+use campanile_control::admin::token_admin::{is_secret, new_secret};
 use subtle::ConstantTimeEq as _;
 
 /// Return the token in a file, or write a new one there.

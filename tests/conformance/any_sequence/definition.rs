@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_control::schedule_admin::ScheduleDefinition;
+use campanile_control::admin::schedule_admin::ScheduleDefinition;
 use campanile_model::clock::Timestamp;
 use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Catchup, Delivery, Keep, Overlap, Policies};

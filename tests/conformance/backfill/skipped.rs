@@ -1,7 +1,7 @@
 //! Backfills of slots that an operator skipped.
 
-use campanile_control::schedule_admin::Skip;
-use campanile_control::why::{FindingKind, When, why};
+use campanile_control::admin::schedule_admin::Skip;
+use campanile_control::reports::why::{FindingKind, When, why};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Random operations of hosts and operators on packages.
 
-use campanile_control::approval::{self, PackageError, VersionChange};
+use campanile_control::admin::approval::{self, PackageError, VersionChange};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::Tx;

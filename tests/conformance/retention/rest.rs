@@ -264,7 +264,8 @@ async fn a_removed_slot_is_explained(test: TestDb) {
     let mut tx = test.read().await;
     let when = at(10).to_string().parse().expect("a moment");
     let answer =
-        campanile_control::why::why(&mut tx, "schedule-1", Some(when), at(5 * DAY_S)).await;
+        campanile_control::reports::why::why(&mut tx, "schedule-1", Some(when), at(5 * DAY_S))
+            .await;
     let findings = answer.unwrap().findings;
     let text = findings
         .iter()
@@ -334,7 +335,7 @@ async fn counts_of_removed_launches_end_too(test: TestDb) {
     let mut tx = test.read().await;
     let when = at(3 * DAY_S).to_string().parse().expect("a moment");
     let now = at(200 * DAY_S);
-    let answer = campanile_control::why::why(&mut tx, "schedule-1", Some(when), now).await;
+    let answer = campanile_control::reports::why::why(&mut tx, "schedule-1", Some(when), now).await;
     let findings = answer.unwrap().findings;
     let mut texts = findings.iter().map(|finding| &finding.text);
     assert!(

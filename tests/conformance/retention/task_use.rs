@@ -1,6 +1,6 @@
 //! What tasks used: the sums over calls on record and removed calls, and the schedules whose use grows.
-use campanile_control::health;
-use campanile_control::use_statistics::{day_statistics, package_statistics};
+use campanile_control::reports::health;
+use campanile_control::reports::use_statistics::{day_statistics, package_statistics};
 use campanile_store::disk::DiskSigns;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::task_runs::TaskRun;

@@ -1,7 +1,7 @@
 //! Whatever a recorded correction explains is no fault; anything else is.
 
-use campanile_control::schedule_admin::{self, CursorReset};
-use campanile_control::verify::{Explained, FaultKind};
+use campanile_control::admin::schedule_admin::{self, CursorReset};
+use campanile_control::reports::verify::{Explained, FaultKind};
 use campanile_model::json_text::JsonObject;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_control::schedule_admin::{self, Trigger};
+use campanile_control::admin::schedule_admin::{self, Trigger};
 use campanile_schedule::policy::{Catchup, Delivery, Overlap, Policies};
 use campanile_tests::{TestDb, on_both};
 

@@ -1,6 +1,6 @@
 //! `why` about instants without a launch, and about a schedule without a time.
 
-use campanile_control::schedule_admin;
+use campanile_control::admin::schedule_admin;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DstFold, RuleKind, RuleText};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use campanile_control::schedule_admin;
-use campanile_control::why::{Finding, why};
+use campanile_control::admin::schedule_admin;
+use campanile_control::reports::why::{Finding, why};
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use super::{Address, Client};
 use crate::environment::{DATABASE, SERVER, TOKEN};
 use crate::output::{Failure, Result, refused};
-use campanile_control::token_admin::is_secret;
+use campanile_control::admin::token_admin::is_secret;
 
 /// Where commands find the record, as the operator gives it by options.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use campanile_control::token_admin::new_secret;
+    use campanile_control::admin::token_admin::new_secret;
 
     const NONE: Given<'static> = Given {
         server: None,

@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_control::alert_admin::AlertDetail;
+use campanile_control::admin::alert_admin::AlertDetail;
 use campanile_control::orders::alerts::{EndSilence, NewSilence, ResolveAlert, TestChannel};
 use campanile_control::questions::alerts::{GetAlert, ListAlertMessages, ListAlerts, ListSilences};
 use campanile_model::ids::{AlertId, SilenceId};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::package::signing;
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, failed, refused};
-use campanile_control::verify::{self, AuditReport, Checkpoint, Verify};
+use campanile_control::reports::verify::{self, AuditReport, Checkpoint, Verify};
 use campanile_model::text::{counted, printable_line};
 use campanile_package::signature::signature_path;
 

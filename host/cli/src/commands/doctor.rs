@@ -9,7 +9,7 @@ use super::serve::{self, FOREIGN_HINT};
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, approval_key, folder_of};
-use campanile_control::health::SKEW_REPORTED_US;
+use campanile_control::reports::health::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
 #[cfg(target_os = "linux")]

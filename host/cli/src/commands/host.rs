@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::schedule::By;
 use crate::output::{Record, Result};
 use crate::{Common, watch};
-use campanile_control::host_admin::HostReport;
+use campanile_control::admin::host_admin::HostReport;
 use campanile_control::orders::hosts::Drain;
 use campanile_control::questions::hosts::ListHosts;
 

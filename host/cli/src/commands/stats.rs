@@ -1,7 +1,7 @@
 //! `campanile stats` and `campanile health`.
 
-use campanile_control::approval::unsealed_approvals;
-use campanile_control::health;
+use campanile_control::admin::approval::unsealed_approvals;
+use campanile_control::reports::health;
 use clap::Args;
 
 use super::serve;
@@ -10,14 +10,14 @@ use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
 
 use crate::{Common, approval_key};
-use campanile_control::health::Health;
 use campanile_control::problem::Problem;
 use campanile_control::questions::record::{
     GetStats, ListDayStats, ListPackageStats, ListScheduleStats,
 };
 use campanile_control::questions::schedules::{GetScheduleStats, Since};
-use campanile_control::statistics::{Rates, ScheduleStatistics, Statistics};
-use campanile_control::use_statistics::{DayStatistics, PackageStatistics};
+use campanile_control::reports::health::Health;
+use campanile_control::reports::statistics::{Rates, ScheduleStatistics, Statistics};
+use campanile_control::reports::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::tell::metrics::RecordMetrics;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;

@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
 use crate::{Common, watch};
+use campanile_control::admin::token_admin::{CreatedToken, TokenReport};
 use campanile_control::orders::tokens::{NewToken, RevokeToken};
 use campanile_control::questions::hosts::ListTokens;
-use campanile_control::token_admin::{CreatedToken, TokenReport};
 
 #[derive(Subcommand)]
 pub(crate) enum Token {

@@ -4,7 +4,7 @@ use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_control::questions::hosts::GetTop;
 use campanile_control::records::top::{ActiveRun, DueSchedule, FailedLaunch, LiveHost, TopReport};
-use campanile_control::statistics::Statistics;
+use campanile_control::reports::statistics::Statistics;
 use campanile_store::stats::Unfinished;
 
 impl Record for LiveHost {

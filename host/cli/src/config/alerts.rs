@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use campanile_control::alert_rule::{
+use campanile_control::rules::alert_rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, FAILURES_MAX, Heartbeat, MailSettings,
     MailUser, Pattern, Ping, Rule, SCHEDULE_PLACEHOLDER, Target, Value, secrets_in,
 };

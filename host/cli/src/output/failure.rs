@@ -8,10 +8,10 @@ use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use super::{print_json, print_message};
-use campanile_control::approval::PackageError;
+use campanile_control::admin::approval::PackageError;
+use campanile_control::admin::schedule_admin::ScheduleError;
 pub(crate) use campanile_control::problem::ErrorCode;
 use campanile_control::problem::Problem;
-use campanile_control::schedule_admin::ScheduleError;
 use campanile_engine::StartError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;

@@ -14,11 +14,10 @@ use crate::commands::{
     audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
 };
 use crate::output;
-use campanile_control::alert_admin::{AlertDetail, TestReport};
-use campanile_control::forecast::report::PlanReport;
-use campanile_control::health::Health;
-use campanile_control::host_admin::HostReport;
-use campanile_control::package_removal::RemovedPackage;
+use campanile_control::admin::alert_admin::{AlertDetail, TestReport};
+use campanile_control::admin::host_admin::HostReport;
+use campanile_control::admin::package_removal::RemovedPackage;
+use campanile_control::admin::token_admin::{CreatedToken, TokenReport};
 use campanile_control::records::backfill::{BackfillRecord, CancelledBackfill, SurveyReport};
 use campanile_control::records::launch::{CancelReport, LaunchDetail, TriggerReport};
 use campanile_control::records::package::{DecisionReport, PackageDetail, PackageRecord};
@@ -29,10 +28,11 @@ use campanile_control::records::schedule::{
 };
 use campanile_control::records::schedules_file::FileReport;
 use campanile_control::records::top::TopReport;
-use campanile_control::statistics::{ScheduleStatistics, Statistics};
-use campanile_control::token_admin::{CreatedToken, TokenReport};
-use campanile_control::use_statistics::{DayStatistics, PackageStatistics};
-use campanile_control::why::Answer;
+use campanile_control::reports::forecast::report::PlanReport;
+use campanile_control::reports::health::Health;
+use campanile_control::reports::statistics::{ScheduleStatistics, Statistics};
+use campanile_control::reports::use_statistics::{DayStatistics, PackageStatistics};
+use campanile_control::reports::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::alert_messages::AlertMessageRow;
 use campanile_store::alerts::{Alert, Silence};
@@ -158,7 +158,7 @@ impl Shapes {
             self.one::<db::backup::BackupReport>("db backup"),
             self.one::<db::restore::RestoreReport>("db restore"),
             self.one::<db::compact::CompactReport>("db compact"),
-            self.one::<campanile_control::verify::AuditReport>("audit verify"),
+            self.one::<campanile_control::reports::verify::AuditReport>("audit verify"),
             self.one::<audit::ExportReport>("audit export"),
             self.one::<doctor::DoctorReport>("doctor"),
             self.one::<db::grants::GrantsReport>("db grants"),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alert_admin::{self, AlertDetail, TestReport, WantedSilence};
+use crate::admin::alert_admin::{self, AlertDetail, TestReport, WantedSilence};
 use crate::bounds::AnySpan;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::{Nothing, id};

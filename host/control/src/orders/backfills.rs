@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::backfill::{self, BackfillPreview, BackfillRequest, SlotSurvey};
+use crate::admin::backfill::{self, BackfillPreview, BackfillRequest, SlotSurvey};
 use crate::bounds::{Span, YEAR_MS};
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::{Nothing, id};

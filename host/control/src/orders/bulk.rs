@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::schedule_admin;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::{ErrorCode, Problem};
-use crate::schedule_admin;
-use crate::schedule_search::{ScheduleState, Search};
+use crate::schedules::schedule_search::{ScheduleState, Search};
 use campanile_model::access::Role;
 use campanile_model::text::counted;
 use campanile_model::time_text::GivenTime;

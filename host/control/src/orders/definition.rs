@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::definition;
+use crate::admin::schedule_admin;
 use crate::order::{Desk, Endpoint, Method, Order, Scope};
 use crate::orders::Nothing;
 use crate::problem::{ErrorCode, Problem};
 use crate::records::schedule::{ChangeReport, NewSchedule, ScheduleRecord};
-use crate::schedule_admin;
+use crate::schedules::definition;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::json_text::{JsonObject, text_of};

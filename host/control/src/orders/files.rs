@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::schedule_admin::ScheduleDefinition;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::definition::Definition;
 use crate::problem::{ErrorCode, Problem};
 use crate::records::schedules_file::FileReport;
-use crate::schedule_admin::ScheduleDefinition;
-use crate::schedules_file::{apply_for, rehearse};
+use crate::schedules::schedules_file::{apply_for, rehearse};
 use campanile_model::access::Role;
 use campanile_package::quota::check_group;
 use campanile_store::Tx;

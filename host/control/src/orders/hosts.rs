@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_admin::{self, HostReport};
+use crate::admin::host_admin::{self, HostReport};
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use campanile_model::access::Role;

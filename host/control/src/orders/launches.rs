@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::launch_admin;
 use crate::bounds::{Span, YEAR_MS};
-use crate::launch_admin;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::{Nothing, id};
 use crate::problem::Problem;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message_admin;
+use crate::admin::message_admin;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::{Nothing, id};
 use crate::problem::Problem;

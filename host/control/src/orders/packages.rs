@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{self, Attribution};
+use crate::admin::approval::{self, Attribution};
+use crate::admin::package_removal::{self, RemovedPackage};
 use crate::order::{Desk, Endpoint, Order, Scope};
-use crate::package_removal::{self, RemovedPackage};
 use crate::problem::Problem;
 use crate::records::package::DecisionReport;
 use campanile_model::access::Role;

@@ -4,11 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::admin::schedule_admin::{self, CursorReset, CursorResets};
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use crate::records::launch::TriggerReport;
 use crate::records::schedule::{ChangeReport, RenameReport, SkipReport};
-use crate::schedule_admin::{self, CursorReset, CursorResets};
 use campanile_model::access::Role;
 use campanile_model::json_text::JsonObject;
 use campanile_model::time_text::GivenTime;

@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use crate::bounds::AnySpan;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::Nothing;
 use crate::problem::Problem;
-use crate::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
 use campanile_model::namespace::Namespace;
 use campanile_store::Tx;

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alert_admin::{self, AlertDetail, SILENCES_MAX};
+use crate::admin::alert_admin::{self, AlertDetail, SILENCES_MAX};
+use crate::admin::message_admin;
 use crate::bounds::{Limit, limit};
-use crate::message_admin;
 use crate::order::{Desk, Endpoint, Scope};
 use crate::orders::id;
 use crate::problem::Problem;

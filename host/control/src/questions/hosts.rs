@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::host_admin::{self, HostReport};
+use crate::admin::token_admin::{self, TokenReport};
 use crate::bounds::{Limit, limit};
-use crate::host_admin::{self, HostReport};
 use crate::order::{Desk, Endpoint, Scope};
 use crate::question::{Question, Read, plain};
 use crate::records::top::TopReport;
-use crate::token_admin::{self, TokenReport};
 use campanile_model::access::Role;
 use campanile_store::Tx;
 

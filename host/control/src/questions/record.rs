@@ -7,8 +7,10 @@ use super::schedules::{Since, page, since};
 use crate::bounds::{Limit, limit};
 use crate::order::{Desk, Endpoint, Scope};
 use crate::question::{Page, Question, Read, paged};
-use crate::statistics::{self, ScheduleStatistics, Statistics};
-use crate::use_statistics::{DayStatistics, PackageStatistics, day_statistics, package_statistics};
+use crate::reports::statistics::{self, ScheduleStatistics, Statistics};
+use crate::reports::use_statistics::{
+    DayStatistics, PackageStatistics, day_statistics, package_statistics,
+};
 use campanile_model::ids::EventId;
 use campanile_model::namespace::Namespace;
 use campanile_store::events::{self, Event};

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backfill::{self, SlotSurvey};
-use crate::schedule_admin::ScheduleError;
+use crate::admin::backfill::{self, SlotSurvey};
+use crate::admin::schedule_admin::ScheduleError;
 use campanile_model::ids::BackfillId;
 use campanile_model::read_by_parts;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids;
-use crate::launch_admin::Cancelled;
-use crate::plan;
+use crate::admin::launch_admin::Cancelled;
+use crate::admin::schedule_admin::{self, ScheduleError, Triggered};
 use crate::problem::Problem;
-use crate::schedule_admin::{self, ScheduleError, Triggered};
+use crate::rules::plan;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
 use campanile_model::namespace::Namespace;

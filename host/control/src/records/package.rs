@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::approval::{self, PackageError, VersionChange};
-use crate::schedule_admin::{self, Holder};
+use crate::admin::approval::{self, PackageError, VersionChange};
+use crate::admin::schedule_admin::{self, Holder};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Manifest, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::package::find;
-use crate::approval::diff::{Diff, RequestChange, Side, diff};
-use crate::approval::{PackageError, never_active, version};
-use crate::schedule_admin::{Difference, difference_lines};
+use crate::admin::approval::diff::{Diff, RequestChange, Side, diff};
+use crate::admin::approval::{PackageError, never_active, version};
+use crate::admin::schedule_admin::{Difference, difference_lines};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
 use campanile_package::{Manifest, grant_record};

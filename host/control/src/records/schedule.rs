@@ -7,8 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::definition;
-use crate::schedule_admin::{self, Difference, ScheduleDefinition, ScheduleError, differences};
+use crate::admin::schedule_admin::{
+    self, Difference, ScheduleDefinition, ScheduleError, differences,
+};
+use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::split;
 use campanile_model::read_by_parts;

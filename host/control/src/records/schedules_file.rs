@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule_admin::{Diff, Difference, Refusal};
+use crate::admin::schedule_admin::{Diff, Difference, Refusal};
 
 /// The changes that a schedules file makes, or would make.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]

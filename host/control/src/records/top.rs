@@ -1,12 +1,12 @@
 //! What the hosts do now, as a record.
 
-use crate::statistics;
+use crate::reports::statistics;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host_admin::{self, HostState};
-use crate::statistics::Statistics;
+use crate::admin::host_admin::{self, HostState};
+use crate::reports::statistics::Statistics;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_store::launch_list::{self, Filter};

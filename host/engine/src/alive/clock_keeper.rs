@@ -10,7 +10,7 @@ use crate::alive::lease_table::CLOCK_ERROR_MAX;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service, within};
-use campanile_control::health::SKEW_REPORTED_US;
+use campanile_control::reports::health::SKEW_REPORTED_US;
 use campanile_model::clock::{CONFIRM, Clock, Look, Monotonic, Timestamp};
 use campanile_store::corrections::{self, ClockSetBack};
 use campanile_store::events::{self, EventKind, NewEvent};

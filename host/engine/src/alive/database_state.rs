@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::ctx::Ctx;
 use crate::service::{record_event, within};
-use campanile_control::health::database::damaged;
+use campanile_control::reports::health::database::damaged;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 

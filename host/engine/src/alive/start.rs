@@ -10,7 +10,7 @@ use crate::decide::next_slots::correct_all;
 use crate::error::{EngineError, Result};
 use crate::recover::{forget_packages, hand_back};
 use crate::service::record_event;
-use campanile_control::schedule_admin;
+use campanile_control::admin::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
 use campanile_model::text::counted;

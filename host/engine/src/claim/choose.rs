@@ -19,7 +19,7 @@ use crate::decide::peers;
 use crate::decide::placement::Turns;
 use crate::error::Result;
 use crate::packages::version_check::is_unvouched;
-use campanile_control::lateness::{ON_TIME_MAX, is_late};
+use campanile_control::rules::lateness::{ON_TIME_MAX, is_late};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_package::{Package, Quota};

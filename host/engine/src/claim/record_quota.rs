@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::claim::choose::quota;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use campanile_control::schedule_admin::pause_text;
+use campanile_control::admin::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::events::{self, EventKind};

@@ -138,7 +138,7 @@ pub(crate) struct Ask<'a> {
     pub quota: Quota,
     /// Whether it comes from a schedule proposed by its package.
     pub proposed: bool,
-    /// Whether it's late: see [`is_late`](campanile_control::lateness::is_late).
+    /// Whether it's late: see [`is_late`](campanile_control::rules::lateness::is_late).
     pub late: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::packages::version_check::is_unvouched;
 use crate::run::starter::Claiming;
 use crate::run::work::Work;
-use campanile_control::lateness::is_late;
+use campanile_control::rules::lateness::is_late;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_package::Package;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service};
-use campanile_control::health::{CURSOR_AHEAD, NAMED_MAX, silent_until};
+use campanile_control::reports::health::{CURSOR_AHEAD, NAMED_MAX, silent_until};
 use campanile_model::clock::Timestamp;
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::stats;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::decide::batch_size::LAUNCHES_MIN;
 use crate::error::Result;
-use campanile_control::lateness::ON_TIME_MAX;
+use campanile_control::rules::lateness::ON_TIME_MAX;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::schedules::{self, DueSchedule};

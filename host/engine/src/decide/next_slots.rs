@@ -13,7 +13,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::spec::Spec;
 use crate::error::Result;
 use crate::service::{Next, Service};
-use campanile_control::schedule_admin::next_slot;
+use campanile_control::admin::schedule_admin::next_slot;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::rule::tzdata_version;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::ctx::Ctx;
 use crate::error::{EngineError, Result};
-use campanile_control::definition;
+use campanile_control::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::policy::{Defaults, Policies, Policy};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::{EngineError, Result};
 use crate::run::user_context::UserContext;
-use campanile_control::definition::{parse, policies};
 use campanile_control::lock::lock;
+use campanile_control::schedules::definition::{parse, policies};
 use campanile_model::ids::ScheduleId;
 use campanile_model::json_text::JsonObject;
 use campanile_package::Package;

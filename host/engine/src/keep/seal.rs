@@ -21,7 +21,7 @@ use crate::alive::chores;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service};
-use campanile_control::leaf::{DELAY, Leaf, hash_of, is_settled, late_from, read_ids};
+use campanile_control::rules::leaf::{DELAY, Leaf, hash_of, is_settled, late_from, read_ids};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ChainHash;
 use campanile_store::Tx;

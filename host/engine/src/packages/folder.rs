@@ -17,8 +17,8 @@ use crate::packages::version_check::{self, StoredCode, not_run, refusal, stored_
 use crate::packages::watch::Watch;
 use crate::recover::mark_missing;
 use crate::service::{Next, RETRY_PAUSE, Service};
-use campanile_control::approval::{self, VersionAdmission};
-use campanile_control::schedule_admin::Refusal;
+use campanile_control::admin::approval::{self, VersionAdmission};
+use campanile_control::admin::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{cut_error, printable_line};
 use campanile_package::{Approval, Change, Package, PluginsFolder, Vouched};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::ctx::Ctx;
 use crate::error::Result;
-use campanile_control::schedule_admin::{self, ScheduleError};
+use campanile_control::admin::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{counted, duration_text};
 use campanile_store::events::{self, EventKind};

@@ -19,10 +19,10 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::packages::watch::{Mode, Watch};
 use crate::service::{Next, Service, record_event};
-use campanile_control::schedule_admin::{
+use campanile_control::admin::schedule_admin::{
     self, Reconciled, Refusal, ScheduleDefinition, ScheduleError,
 };
-use campanile_control::schedules_file::lock_and_compare;
+use campanile_control::schedules::schedules_file::lock_and_compare;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;

@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::service::{record_event, retry_while_tracked};
-use campanile_control::approval::{UNCOUNTED_MAX, approve_command, uncounted_approval};
+use campanile_control::admin::approval::{UNCOUNTED_MAX, approve_command, uncounted_approval};
 use campanile_control::lock::lock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{cut_error, shell};

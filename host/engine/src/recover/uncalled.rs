@@ -2,7 +2,7 @@
 //!
 //! Either the claiming transaction's reply came too late or never, or the run was dropped before its first call. Nothing of the
 //! task ran, so the launch returns to its state before the claim, and no run counts, neither towards the recovery limit nor for
-//! at-most-once launches. Other hosts give this one a moment to do so: see [`campanile_control::recovery_rules::is_left_to_its_host`].
+//! at-most-once launches. Other hosts give this one a moment to do so: see [`campanile_control::rules::recovery_rules::is_left_to_its_host`].
 
 use crate::ctx::Ctx;
 use crate::error::Result;

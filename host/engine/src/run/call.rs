@@ -11,7 +11,7 @@ use crate::run::buckets::{BucketPermits, RunBuckets};
 use crate::run::retry_rules;
 use crate::run::secrets::Vault;
 use crate::run::work::{LastEnds, Work};
-use campanile_control::program_args;
+use campanile_control::schedules::program_args;
 use campanile_model::clock::Timestamp;
 use campanile_package::context::{ContextFault, check_keys};
 use campanile_sandbox::{

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::ctx::Ctx;
 use crate::error::Result;
+use campanile_control::admin::schedule_admin::pause_text;
 use campanile_control::lock::lock;
-use campanile_control::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text::counted;

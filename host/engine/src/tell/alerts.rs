@@ -24,7 +24,7 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service};
-use campanile_control::alert_rule::{Condition, Pattern, Rule};
+use campanile_control::rules::alert_rule::{Condition, Pattern, Rule};
 use step::{Step, step};
 use watch::{Observation, Watch};
 

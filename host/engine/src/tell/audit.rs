@@ -5,7 +5,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
 use crate::tell::use_growth::GrowthPass;
-use campanile_control::{health, statistics};
+use campanile_control::reports::{health, statistics};
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 

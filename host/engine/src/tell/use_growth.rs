@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::alive::chores;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use campanile_control::health::growth::{has_more_cpu, has_more_memory};
+use campanile_control::reports::health::growth::{has_more_cpu, has_more_memory};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::task_use::{self, LaunchUse};

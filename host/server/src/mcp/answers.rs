@@ -10,9 +10,6 @@ use serde_json::Value;
 use super::answer::{Answer, LogTail, next_page_note, searched_note, trigger_note};
 use super::bounds;
 use super::tools::{self, RunLogs, Tool};
-use campanile_control::forecast::GetPlan;
-use campanile_control::forecast::report::PlanReport;
-use campanile_control::health::Health;
 use campanile_control::order::Order;
 use campanile_control::orders::Nothing;
 use campanile_control::orders::launches::Cancel;
@@ -23,6 +20,9 @@ use campanile_control::questions::launches::{GetLaunch, GetLogs, GetRun, ListLau
 use campanile_control::questions::record::ListEvents;
 use campanile_control::questions::schedules::{GetSchedule, ListSchedules, Why};
 use campanile_control::records::run::{RunDetail, removed_calls_note};
+use campanile_control::reports::forecast::GetPlan;
+use campanile_control::reports::forecast::report::PlanReport;
+use campanile_control::reports::health::Health;
 use campanile_model::clock::Timestamp;
 use campanile_store::task_runs::CallPlace;
 

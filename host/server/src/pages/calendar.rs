@@ -10,8 +10,8 @@ use super::parts::{command, empty, filter};
 use super::words::{counted, line, shell, span};
 use super::{View, Visit, links};
 use crate::call::Result;
-use campanile_control::calendar::{Calendar, CalendarDay, LAUNCHES_MAX};
 use campanile_control::questions::schedules::GetCalendar;
+use campanile_control::schedules::calendar::{Calendar, CalendarDay, LAUNCHES_MAX};
 use campanile_model::clock::Timestamp;
 
 const MONTHS: [&str; 12] = [

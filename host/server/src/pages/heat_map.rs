@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use campanile_control::calendar::CalendarDay;
+use campanile_control::schedules::calendar::CalendarDay;
 use maud::{Markup, html};
 
 use super::words::{counted, span};

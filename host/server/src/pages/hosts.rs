@@ -6,7 +6,7 @@ use super::parts::{ActionForm, badge, command, empty};
 use super::words::{counted, line, moment, shell};
 use super::{View, Visit};
 use crate::call::Result;
-use campanile_control::host_admin::{self, HostReport};
+use campanile_control::admin::host_admin::{self, HostReport};
 use campanile_control::questions::hosts::ListHosts;
 use campanile_model::clock::Timestamp;
 

@@ -15,8 +15,8 @@ use super::words::{line, time};
 use super::{Section, View, Visit};
 use crate::call::Call;
 use crate::problem::ApiProblem;
+use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
-use campanile_control::token_admin::Principal;
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; frame-ancestors 'none'; base-uri 'none'";

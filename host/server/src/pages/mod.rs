@@ -60,7 +60,7 @@ use crate::request::{
     read_body, too_slow,
 };
 use crate::{auth, stream, upload};
-use campanile_control::forecast::GetPlan;
+use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
 use campanile_control::questions::alerts::ListAlerts;
 use campanile_control::questions::hosts::ListHosts;
@@ -68,7 +68,7 @@ use campanile_control::questions::launches::ListLaunches;
 use campanile_control::questions::packages::DiffPackage;
 use campanile_control::questions::record::ListEvents;
 use campanile_control::questions::schedules::{GetCalendar, ListBackfills, Why};
-use campanile_control::token_admin::Principal;
+use campanile_control::reports::forecast::GetPlan;
 use campanile_model::access::{Channel, Role};
 use parts::Search;
 

@@ -6,10 +6,10 @@ use super::parts::{command, filter};
 use super::words::{line, shell};
 use super::{View, Visit, links};
 use crate::call::Result;
-use campanile_control::approval::diff::Changes;
+use campanile_control::admin::approval::diff::Changes;
+use campanile_control::admin::schedule_admin::Difference;
 use campanile_control::questions::packages::DiffPackage;
 use campanile_control::records::package_diff::{DiffReport, request_line};
-use campanile_control::schedule_admin::Difference;
 
 /// The most differences of one kind that are shown.
 const SHOWN_MAX: usize = 100;

@@ -7,8 +7,8 @@ use super::words::{counted, line, moment, shell, span, time};
 use super::{View, Visit, charts, links};
 use crate::call::Result;
 use crate::read;
-use campanile_control::forecast::FIRST_SCHEDULES_MAX;
-use campanile_control::forecast::report::PlanReport;
+use campanile_control::reports::forecast::FIRST_SCHEDULES_MAX;
+use campanile_control::reports::forecast::report::PlanReport;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);

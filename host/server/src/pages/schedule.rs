@@ -9,9 +9,9 @@ use super::words::{line, moment, shell, time, zoned};
 use super::{View, Visit, charts, launches, links};
 use crate::call::Result;
 use crate::problem::ApiProblem;
-use campanile_control::definition;
 use campanile_control::records::schedule::{self, ScheduleDetail};
-use campanile_control::why::{self, Answer, When};
+use campanile_control::reports::why::{self, Answer, When};
+use campanile_control::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::Rule;
 

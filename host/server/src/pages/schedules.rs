@@ -8,7 +8,7 @@ use super::{View, Visit, charts, links};
 use crate::call::Result;
 use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
-use campanile_control::schedule_search::{ScheduleState, Search};
+use campanile_control::schedules::schedule_search::{ScheduleState, Search};
 use campanile_store::{LaunchStatus, launches};
 
 /// The schedules of a page.

@@ -23,8 +23,8 @@ use super::{
 use crate::config::Config;
 use crate::output::{Failure, Record, Result, failed};
 use crate::progress::Line;
-use campanile_control::lateness::Lag;
-use campanile_control::schedule_admin;
+use campanile_control::admin::schedule_admin;
+use campanile_control::rules::lateness::Lag;
 use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::Policies;

@@ -1,6 +1,6 @@
 //! `campanile bench growth`: what launches and questions cost when the record holds millions of launches.
 
-use campanile_control::{health, statistics};
+use campanile_control::reports::{health, statistics};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,8 +13,9 @@ use super::{
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::progress::Line;
-use campanile_control::lateness::Lag;
-use campanile_control::{schedule_admin, why};
+use campanile_control::admin::schedule_admin;
+use campanile_control::reports::why;
+use campanile_control::rules::lateness::Lag;
 use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};

@@ -15,7 +15,7 @@ use crate::commands::serve;
 use crate::config::Config;
 use crate::output::{Failure, Record, Result, failed};
 use crate::progress::Line;
-use campanile_control::lateness::Lag;
+use campanile_control::rules::lateness::Lag;
 use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::Clock;
 use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, StopSignal, World};

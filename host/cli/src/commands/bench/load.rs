@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::environment;
 use crate::output::{Failure, Record, Result, failed};
 use crate::progress::Line;
-use campanile_control::lateness::Lag;
+use campanile_control::rules::lateness::Lag;
 use campanile_engine::packages::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::uuid_at;

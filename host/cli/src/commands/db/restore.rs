@@ -10,7 +10,7 @@ use super::backup::clean_folder;
 use super::postgres;
 use crate::output::{ErrorCode, Record, Result, print_message, refused};
 use crate::{Common, user};
-use campanile_control::schedule_admin::{self, SkippedMissed};
+use campanile_control::admin::schedule_admin::{self, SkippedMissed};
 use campanile_engine::crash;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text::counted;

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_control::approval::approve_command;
+use campanile_control::admin::approval::approve_command;
 use campanile_control::questions::packages::DiffPackage;
 use campanile_control::records::package_diff::DiffReport;
 use campanile_model::text::printable_line;

@@ -2,7 +2,7 @@
 
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
-use campanile_control::approval::approve_command;
+use campanile_control::admin::approval::approve_command;
 use campanile_control::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{counted, shell, size_rounded};

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::chart;
 use crate::output::{self, Record, Result, optional};
-use campanile_control::forecast::report::{
+use campanile_control::admin::schedule_admin::Refusal;
+use campanile_control::reports::forecast::report::{
     ChangedLaunch, PlanReport, PlannedLaunch, ScheduleChanges, ScheduleForecast,
 };
-use campanile_control::forecast::snapshot::OmittedSchedule;
-use campanile_control::schedule_admin::Refusal;
+use campanile_control::reports::forecast::snapshot::OmittedSchedule;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{counted, duration_text};
 use campanile_store::Decision;

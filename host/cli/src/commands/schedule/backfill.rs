@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::commands::backfill::{follow, next_commands};
 use crate::commands::serve;
 use crate::output::{self, ErrorCode, Result};
-use campanile_control::backfill::SlotSurvey;
+use campanile_control::admin::backfill::SlotSurvey;
 use campanile_control::order::{self, Desk};
 use campanile_control::orders::backfills::{NewBackfill, Spread};
 use campanile_control::questions::schedules::GetBackfill;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
+use campanile_control::admin::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
 use campanile_control::orders::definition::Definition;
 use campanile_control::orders::files::{CheckFile, NamedFile};
 use campanile_control::records::schedules_file::FileReport;
-use campanile_control::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
 use campanile_model::text::printable_line;
 use campanile_package::{files, schedule_reader};
 

@@ -7,7 +7,7 @@ use super::read_context;
 use crate::commands::rule::{RuleOptions, RuleTimes};
 use crate::output::{Result, refused};
 use crate::times::TypedTime;
-use campanile_control::schedule_admin::ScheduleDefinition;
+use campanile_control::admin::schedule_admin::ScheduleDefinition;
 use campanile_schedule::policy::{Coefficient, Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 

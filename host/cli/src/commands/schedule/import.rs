@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::Common;
 use crate::crontab::{self, Entry, Line};
 use crate::output::{self, Failure, Record, Result, optional, refused};
-use campanile_control::schedule_admin::{self, ScheduleDefinition, ScheduleError};
+use campanile_control::admin::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::policy::Policies;

@@ -1,8 +1,8 @@
 //! How schedules are printed.
 
 use crate::output::{self, Record, Result};
-use campanile_control::definition;
 use campanile_control::records::schedule::{NewSchedule, ScheduleDetail, ScheduleRecord};
+use campanile_control::schedules::definition;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, Warning};
 use campanile_store::schedules::Revision;
 

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_control::questions::schedules;
-use campanile_control::why::{Answer, Finding};
+use campanile_control::reports::why::{Answer, Finding};
 use campanile_model::text::printable;
 
 #[derive(Args)]

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use campanile_control::alert_rule::{Condition, USUAL_LEAST, USUAL_TIMES};
-use campanile_control::schedule_admin::PAUSED;
+use campanile_control::admin::schedule_admin::PAUSED;
+use campanile_control::rules::alert_rule::{Condition, USUAL_LEAST, USUAL_TIMES};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_model::text::{counted, duration_text};

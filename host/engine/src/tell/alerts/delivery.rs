@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::run::secrets::Vault;
 use crate::tell::alerts::message::{Content, SUBJECT, content};
 use crate::tell::delivery::{Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, UnderWay};
-use campanile_control::alert_rule::{Channel, MailSettings, MailUser, Target, Value};
+use campanile_control::rules::alert_rule::{Channel, MailSettings, MailUser, Target, Value};
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::ids::HostId;
 use campanile_model::status::{AlertMessageKind, MessageStatus};

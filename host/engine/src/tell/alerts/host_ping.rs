@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::run::secrets::Vault;
 use crate::service::{Next, Service};
 use crate::tell::alerts::delivery::{SendTime, send};
-use campanile_control::alert_rule::Heartbeat;
+use campanile_control::rules::alert_rule::Heartbeat;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::MessageId;
 use campanile_sandbox::{Delivered, OutboxMessage, StopSignal};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use campanile_control::alert_rule::ChannelTemplate;
+use campanile_control::rules::alert_rule::ChannelTemplate;
 use campanile_model::clock::Timestamp;
 use campanile_model::status::{AlertMessageKind, Severity};
 use campanile_model::text::counted;

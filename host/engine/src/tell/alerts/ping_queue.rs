@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-use campanile_control::alert_rule::SCHEDULE_PLACEHOLDER;
 use campanile_control::lock::lock;
+use campanile_control::rules::alert_rule::SCHEDULE_PLACEHOLDER;
 use campanile_model::ids::{RunId, ScheduleId};
 use campanile_store::runs::{Finish, RunEnd};
 

@@ -19,7 +19,7 @@ use crate::run::secrets::Vault;
 use crate::service::{Next, Service};
 use crate::tell::alerts::delivery::{SendTime, reveal, send};
 use crate::tell::alerts::ping_queue::{RunPing, trim};
-use campanile_control::alert_rule::{Target, Value};
+use campanile_control::rules::alert_rule::{Target, Value};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{MessageId, ScheduleId};
 use campanile_model::text::printable_line;

@@ -7,7 +7,7 @@
 //!               clear for a while: a condition that comes back is counted, without a message
 //! ```
 
-use campanile_control::alert_rule::Rule;
+use campanile_control::rules::alert_rule::Rule;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::AlertId;
 use campanile_store::alerts::{Alert, AlertStatus};

@@ -19,7 +19,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::tell::alerts::conditions::{ScheduleFacts, found};
 use crate::tell::alerts::step::Finding;
-use campanile_control::alert_rule::{Condition, RECORD, Rule};
+use campanile_control::rules::alert_rule::{Condition, RECORD, Rule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, LaunchId, ScheduleId};
 use campanile_model::text::{printable_line, size_text};

@@ -1,6 +1,6 @@
 //! The values that all hosts share, as they are on record at one moment.
 
-use campanile_control::statistics;
+use campanile_control::reports::statistics;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
-use campanile_control::health::CURSOR_AHEAD;
-use campanile_control::lateness::OVERDUE;
-use campanile_control::statistics::Rates;
+use campanile_control::reports::health::CURSOR_AHEAD;
+use campanile_control::reports::statistics::Rates;
+use campanile_control::rules::lateness::OVERDUE;
 use campanile_model::clock::Timestamp;
 use campanile_store::stats::{self, Counts, HealthSigns, ScheduleCount, ScheduleTimes, Unfinished};
 use campanile_store::{DbError, Tx, hosts, outbox};

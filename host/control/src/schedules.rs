@@ -1,0 +1,8 @@
+//! What a schedule is made of, and finding it.
+
+pub mod calendar;
+pub mod definition;
+pub mod program_args;
+pub mod schedule_defaults;
+pub mod schedule_search;
+pub mod schedules_file;
