@@ -161,17 +161,40 @@ impl Query {
     pub(crate) fn question<Q: DeserializeOwned + JsonSchema + 'static>(
         &self,
     ) -> Result<Q, ApiProblem> {
-        let mut fields = Map::new();
-        for parameter in parameters::<Q>() {
-            if self.text(&parameter.name).is_some() {
-                fields.insert(parameter.name.clone(), self.value(parameter)?);
-            }
-        }
+        let fields = self.fields::<Q>()?;
         serde_path_to_error::deserialize(Value::Object(fields)).map_err(|error| {
             let path = error.path().to_string();
             let name = path.split('[').next().unwrap_or_default();
             ApiProblem::invalid(format!("`{name}`: {}", error.inner()))
         })
+    }
+
+    /// Returns the fields of `Q` given, as JSON.
+    pub(crate) fn fields<Q: JsonSchema + 'static>(&self) -> Result<Map<String, Value>, ApiProblem> {
+        let given = parameters::<Q>()
+            .iter()
+            .filter(|parameter| self.text(&parameter.name).is_some());
+        given
+            .map(|parameter| Ok((parameter.name.clone(), self.value(parameter)?)))
+            .collect()
+    }
+
+    /// Returns a form's fields that double as fields of `Q`. A ticked box has any value.
+    pub(crate) fn of_form<'f, Q: JsonSchema + 'static>(
+        get: impl Fn(&str) -> Option<&'f str>,
+    ) -> Query {
+        let given = parameters::<Q>().iter().filter_map(|parameter| {
+            let value = get(&parameter.name)?;
+            let value = if parameter.kind == Kind::Flag {
+                "true"
+            } else {
+                value
+            };
+            Some((parameter.name.clone(), value.to_owned()))
+        });
+        Query {
+            given: given.collect(),
+        }
     }
 
     fn value(&self, parameter: &Parameter) -> Result<Value, ApiProblem> {

@@ -3,10 +3,10 @@
 use axum::body::Bytes;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, IF_MATCH};
-use campanile_model::json_text::JsonText;
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::bodies::{COUNT, bulk, decision, filter, many, object, text, time};
+use super::bodies::{COUNT, many, with};
 use super::form::Form;
 use super::links::path;
 use super::{Section, bodies};
@@ -16,6 +16,13 @@ use crate::idempotency;
 use crate::problem::ApiProblem;
 use crate::routes::{self, Route, routes};
 use crate::upload;
+use campanile_control::orders::alerts::NewSilence;
+use campanile_control::orders::backfills::NewBackfill;
+use campanile_control::orders::bulk::{BulkPause, BulkQuery, BulkResume};
+use campanile_control::orders::launches::Cancel;
+use campanile_control::orders::packages::DecisionRequest;
+use campanile_control::orders::schedules::{Pause, Resume, Skip};
+use campanile_model::json_text::JsonText;
 
 /// The field of a form with the name of its action.
 pub(super) const ACTION: &str = "do";
@@ -94,6 +101,16 @@ const fn counted_first(action: Action, count: Count) -> Action {
     }
 }
 
+/// Returns the fields of a form that double as fields of `O`.
+fn body<O: JsonSchema + 'static>(form: &Form) -> Result<JsonText> {
+    with::<O>(form, &json!({}))
+}
+
+/// Returns a backfill. Only a confirmed form begins one of very many slots.
+fn confirmed_backfill(form: &Form) -> Result<JsonText> {
+    with::<NewBackfill>(form, &json!({"yes": true}))
+}
+
 const OF_ALL_SCHEDULES: &str =
     "Every schedule of the package launches with the version that is active then.";
 
@@ -103,14 +120,14 @@ static ACTIONS: &[Action] = &[
         Section::Schedules,
         "pause_schedule",
         "The schedule is paused.",
-        |form| object([("note", text(form, "note")), ("until", time(form, "until"))]),
+        body::<Pause>,
     ),
     action(
         "resume",
         Section::Schedules,
         "resume_schedule",
         "The schedule is resumed.",
-        |form| Ok(json!({"catch_up": form.given("catch_up").is_some()}).into()),
+        body::<Resume>,
     ),
     action(
         "trigger",
@@ -124,7 +141,7 @@ static ACTIONS: &[Action] = &[
         Section::Schedules,
         "skip_slot",
         "The slot will be skipped.",
-        |form| object([("scheduled_time", time(form, "slot"))]),
+        |form| with::<Skip>(form, &json!({"scheduled_time": form.get("slot")})),
     ),
     action(
         "restore",
@@ -132,10 +149,10 @@ static ACTIONS: &[Action] = &[
         "skip_slot",
         "The slot is restored.",
         |form| {
-            object([
-                ("scheduled_time", time(form, "slot")),
-                ("undo", Some(json!(true).into())),
-            ])
+            with::<Skip>(
+                form,
+                &json!({"scheduled_time": form.get("slot"), "undo": true}),
+            )
         },
     ),
     action(
@@ -151,11 +168,11 @@ static ACTIONS: &[Action] = &[
             Section::Schedules,
             "begin_backfill",
             "The backfill has begun.",
-            bodies::backfill,
+            confirmed_backfill,
         ),
         Count {
             route: "preview_backfill",
-            body: bodies::backfill,
+            body: confirmed_backfill,
             says: bodies::backfill_question,
         },
     ),
@@ -172,11 +189,11 @@ static ACTIONS: &[Action] = &[
             Section::Schedules,
             "pause_schedules",
             "The schedules are paused.",
-            |form| bulk(form, true),
+            body::<BulkPause>,
         ),
         Count {
             route: "count_schedules",
-            body: |form| filter(form, "pause"),
+            body: |form| with::<BulkQuery>(form, &json!({"change": "pause"})),
             says: |answer| {
                 many(
                     answer,
@@ -192,11 +209,11 @@ static ACTIONS: &[Action] = &[
             Section::Schedules,
             "resume_schedules",
             "The schedules are resumed.",
-            |form| bulk(form, false),
+            body::<BulkResume>,
         ),
         Count {
             route: "count_schedules",
-            body: |form| filter(form, "resume"),
+            body: |form| with::<BulkQuery>(form, &json!({"change": "resume"})),
             says: |answer| many(answer, "Resume", "Their slots are decided from now on."),
         },
     ),
@@ -205,7 +222,7 @@ static ACTIONS: &[Action] = &[
         Section::Launches,
         "cancel_launch",
         "The launch was asked to end.",
-        |form| object([("grace", text(form, "grace"))]),
+        body::<Cancel>,
     ),
     action(
         "retry",
@@ -220,7 +237,7 @@ static ACTIONS: &[Action] = &[
             Section::Packages,
             "approve_version",
             "The version is approved.",
-            decision,
+            body::<DecisionRequest>,
         ),
         |_| Some(OF_ALL_SCHEDULES),
     ),
@@ -236,7 +253,7 @@ static ACTIONS: &[Action] = &[
         Section::Packages,
         "reject_version",
         "The version is rejected.",
-        decision,
+        body::<DecisionRequest>,
     ),
     asked(
         action(
@@ -244,7 +261,7 @@ static ACTIONS: &[Action] = &[
             Section::Packages,
             "roll_back_package",
             "The former version is active.",
-            decision,
+            body::<DecisionRequest>,
         ),
         |_| Some(OF_ALL_SCHEDULES),
     ),
@@ -278,14 +295,7 @@ static ACTIONS: &[Action] = &[
             Section::Alerts,
             "add_silence",
             "The alerts are silenced.",
-            |form| {
-                object([
-                    ("rule", text(form, "rule")),
-                    ("subject", text(form, "subject")),
-                    ("note", text(form, "note")),
-                    ("for", Some(json!(form.get("for").trim()).into())),
-                ])
-            },
+            body::<NewSilence>,
         ),
         |form| {
             let is_wide = |name| form.given(name).is_none_or(|pattern| pattern.contains('*'));

@@ -2,72 +2,42 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::form::Form;
 use crate::call::Result;
 use crate::problem::ApiProblem;
+use crate::query::Query;
 use campanile_control::orders::definition::Definition;
 use campanile_model::json_text::{JsonText, object_text};
 use campanile_model::text::counted;
+use campanile_model::time_text::GivenTime;
 use campanile_schedule::policy::{Policies, Policy};
 
 /// The field with the number of things that an operator confirms.
 pub(super) const COUNT: &str = "count";
 
 /// Return the fields of a JSON object that have a value.
-pub(super) fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
+fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
     let fields = fields.iter();
     let given = fields.filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str())));
     Ok(JsonText::of_checked(object_text(given)))
 }
 
-fn is_set(form: &Form, name: &str) -> Option<JsonText> {
-    form.given(name).map(|_| json!(true).into())
+/// Returns the fields of a form that double as fields of `O`, along with `more`.
+pub(super) fn with<O: JsonSchema + 'static>(form: &Form, more: &Value) -> Result<JsonText> {
+    let mut fields = Query::of_form::<O>(|name| form.given(name)).fields::<O>()?;
+    fields.extend(more.as_object().cloned().unwrap_or_default());
+    Ok(Value::Object(fields).into())
 }
 
-pub(super) fn text(form: &Form, name: &str) -> Option<JsonText> {
+fn text(form: &Form, name: &str) -> Option<JsonText> {
     form.given(name).map(quoted)
 }
 
 fn quoted(text: &str) -> JsonText {
     JsonText::from(Value::from(text))
-}
-
-/// Return a time in UTC, as RFC 3339 writes it.
-pub(super) fn time(form: &Form, name: &str) -> Option<JsonText> {
-    form.given(name).map(|text| quoted(&utc(text)))
-}
-
-pub(super) fn decision(form: &Form) -> Result<JsonText> {
-    object([
-        ("digest", text(form, "digest")),
-        ("note", text(form, "note")),
-    ])
-}
-
-/// Return which schedules a change of many is for.
-pub(super) fn filter(form: &Form, change: &str) -> Result<JsonText> {
-    object([
-        ("q", text(form, "q")),
-        ("state", text(form, "state")),
-        ("change", Some(quoted(change))),
-    ])
-}
-
-/// Return a change of many schedules. It is refused when it is no longer about as many as the operator confirmed.
-pub(super) fn bulk(form: &Form, is_pause: bool) -> Result<JsonText> {
-    let count = form
-        .given(COUNT)
-        .and_then(|count| count.parse::<u64>().ok());
-    object([
-        ("q", text(form, "q")),
-        ("state", text(form, "state")),
-        ("count", count.map(|count| json!(count).into())),
-        ("note", text(form, "note").filter(|_| is_pause)),
-        ("until", time(form, "until").filter(|_| is_pause)),
-        ("catch_up", is_set(form, "catch_up").filter(|_| !is_pause)),
-    ])
 }
 
 pub(super) fn many(answer: &Value, change: &str, effect: &str) -> String {
@@ -80,19 +50,6 @@ pub(super) fn many(answer: &Value, change: &str, effect: &str) -> String {
         "{change} {}: {names}{more}. {effect}",
         counted(count, "schedule")
     )
-}
-
-/// Complete a time as a field for a date and a time sends it, such as `2026-11-21T08:00`.
-fn utc(text: &str) -> String {
-    let text = text.replacen(' ', "T", 1);
-    let is_plain = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || b"-T:".contains(&byte));
-    match (is_plain, text.len()) {
-        (true, 16) => format!("{text}:00Z"),
-        (true, 19) => format!("{text}Z"),
-        _ => text,
-    }
 }
 
 /// Return the definition of a schedule that a form has.
@@ -128,13 +85,18 @@ pub(super) fn definition(form: &Form) -> Result<JsonText> {
                 problem.hint(format!("write it as in {example}, or leave it empty"))
             }),
     };
+    let anchor = form.given("anchor").map(str::parse::<GivenTime>);
+    let anchor = anchor
+        .transpose()
+        .map_err(|error| ApiProblem::invalid(format!("`anchor`: {error}")))?;
+    let anchor = anchor.map(|anchor| quoted(&anchor.to_string()));
     object([
         ("name", text(form, "name")),
         ("package", Some(quoted(form.get("package").trim()))),
         ("task", text(form, "task")),
         ("kind", text(form, "kind")),
         ("expression", Some(quoted(form.get("expression").trim()))),
-        ("anchor", time(form, "anchor")),
+        ("anchor", anchor),
         ("timezone", text(form, "timezone")),
         ("day_match", text(form, "day_match")),
         ("dst_gap", text(form, "dst_gap")),
@@ -172,26 +134,6 @@ pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
         ("context", context.unwrap_or_default()),
     ];
     Vec::from_iter(fields.map(|(name, value)| (name.to_owned(), value)))
-}
-
-/// Return the backfill that a form asks for. Only a form that was confirmed begins one of very many slots.
-pub(super) fn backfill(form: &Form) -> Result<JsonText> {
-    object([
-        ("schedule", Some(quoted(form.get("schedule")))),
-        ("from", Some(needed(form, "from")?)),
-        ("to", Some(needed(form, "to")?)),
-        ("spread", text(form, "spread")),
-        ("force", is_set(form, "force")),
-        ("yes", Some(json!(true).into())),
-    ])
-}
-
-/// Return a time that a form must have.
-fn needed(form: &Form, name: &str) -> Result<JsonText> {
-    time(form, name).ok_or_else(|| {
-        let problem = ApiProblem::invalid(format!("`{name}` is empty"));
-        problem.hint("write a time in UTC such as 2026-11-01T00:00")
-    })
 }
 
 /// Return the question before a backfill, from its preview.
@@ -235,19 +177,6 @@ fn counted_are(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_of_a_form_is_in_utc() {
-        for (given, expected) in [
-            ("2026-11-21T08:00", "2026-11-21T08:00:00Z"),
-            ("2026-11-21 08:00:30", "2026-11-21T08:00:30Z"),
-            ("2026-11-21T08:00:00+01:00", "2026-11-21T08:00:00+01:00"),
-            ("2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z"),
-            ("soon", "soon"),
-        ] {
-            assert_eq!(utc(given), expected);
-        }
-    }
 
     #[test]
     fn the_form_of_a_definition_says_the_same() {
