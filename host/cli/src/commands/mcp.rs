@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::{plan, serve, stats};
 use crate::Common;
@@ -34,6 +34,9 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_server::mcp::{Answer, Backend, Installation, Tool, answer, serve_stdio};
 use campanile_store::Db;
 use remote::Remote;
+
+/// Maximum number of calls waiting or being answered.
+const CALLS_MAX: usize = 64;
 
 type JsonObject = Map<String, Value>;
 
@@ -55,6 +58,7 @@ struct Local {
     settings: Settings,
     /// Held by the call being answered. Others wait, so that an assistant doesn't take all connections.
     turn: Mutex<()>,
+    places: Semaphore,
 }
 
 impl Mcp {
@@ -76,6 +80,7 @@ impl Mcp {
             settings: serve::settings(&config),
             config,
             turn: Mutex::new(()),
+            places: Semaphore::new(CALLS_MAX),
         })
         .await?)
     }
@@ -106,6 +111,11 @@ impl Backend for Local {
         by: String,
     ) -> Result<Answer, Problem> {
         require(self.role, tool)?;
+        let _place = self.places.try_acquire().map_err(|_| {
+            let message = format!("{CALLS_MAX} calls wait already");
+            Problem::new(ErrorCode::Unavailable, message)
+                .hint("wait for their answers, then call again")
+        })?;
         let _turn = self.turn.lock().await;
         let answer = answer(self, tool, arguments, &by).await;
         match &answer {
