@@ -75,7 +75,7 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
     );
     serving.wait_for_line("this host claims nothing more");
     let second = site.trigger("sleep", &json!({"ms": 0}));
-    // Its run goes on until it ends. Then it is drained, and the next launch still waits.
+    // The run keeps going. Once it ends, the host is drained, and the next launch keeps waiting.
     assert_eq!(host(&site, "one")["runs"], 1);
     site.ok(["run", "cancel", &first, "--grace", "0s"]);
     let end = site.wait_until_ended("sleep", &first);

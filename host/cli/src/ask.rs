@@ -12,7 +12,7 @@ use campanile_control::question::{Page, Paged, Question};
 use campanile_control::settings::Settings;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::trace_context::TraceContext;
-use campanile_store::Tx;
+use campanile_store::{Db, Tx};
 
 /// Where the record is read.
 pub(crate) struct Source<'c> {
@@ -23,7 +23,7 @@ pub(crate) struct Source<'c> {
 
 enum Place<'c> {
     Api(&'c Client),
-    Record { tx: Tx, settings: Box<Settings> },
+    Record { db: Db, settings: Box<Settings> },
 }
 
 /// Who gives an order, and what they know.
@@ -56,32 +56,34 @@ pub(crate) struct Listed<R> {
 }
 
 impl Source<'_> {
-    /// Returns the transaction, unless asking a host.
-    pub(crate) fn record(&mut self) -> Option<&mut Tx> {
-        match &mut self.place {
-            Place::Api(_) => None,
-            Place::Record { tx, .. } => Some(tx),
+    /// Begins a read transaction, unless asking a host.
+    pub(crate) async fn record(&self) -> Result<Option<Tx>> {
+        match &self.place {
+            Place::Api(_) => Ok(None),
+            Place::Record { db, .. } => Ok(Some(db.read_long().await?)),
         }
     }
 
     /// Asks a question, getting one page of the answer. `of` is the value of the path's parameter.
+    ///
+    /// Each page has a transaction of its own, since printing one may take long.
     pub(crate) async fn page<Q: Question>(
-        &mut self,
+        &self,
         of: &str,
         question: &Q,
     ) -> Result<Page<Q::Answer>> {
-        match &mut self.place {
+        match &self.place {
             Place::Api(client) => client.ask(of, question).await,
-            Place::Record { tx, settings } => {
+            Place::Record { db, settings } => {
                 let desk = Desk::of("", self.now, settings);
-                Ok(question.ask(of, &desk, tx).await?)
+                Ok(question.ask(of, &desk, &mut db.read_long().await?).await?)
             }
         }
     }
 
     /// Reads the pages of an answer, passing each one on until `each` returns false.
     pub(crate) async fn pages<Q: Paged>(
-        &mut self,
+        &self,
         of: &str,
         mut question: Q,
         mut each: impl FnMut(Q::Answer) -> Result<bool>,
@@ -97,7 +99,7 @@ impl Source<'_> {
     }
 
     /// Reads up to `limit` entries of a list, whose pages may be shorter than asked for.
-    pub(crate) async fn list<Q, R>(&mut self, mut question: Q, limit: i64) -> Result<Listed<R>>
+    pub(crate) async fn list<Q, R>(&self, mut question: Q, limit: i64) -> Result<Listed<R>>
     where
         Q: Paged<Answer = Vec<R>>,
     {
@@ -132,7 +134,7 @@ impl<Q: Paged> Resume for Q {
 }
 
 impl Common {
-    /// Opens the database for reading, or returns the API to ask instead.
+    /// Opens the database, or returns the API to ask instead.
     pub(crate) async fn source(&self) -> Result<Source<'_>> {
         if let Some(client) = self.client()? {
             return Ok(Source {
@@ -141,10 +143,10 @@ impl Common {
             });
         }
         let settings = Box::new(serve::settings(&self.config()?));
-        let (tx, now) = self.read_with_time().await?;
+        let (db, clock) = self.open_with_clock().await?;
         Ok(Source {
-            place: Place::Record { tx, settings },
-            now,
+            place: Place::Record { db, settings },
+            now: clock.now(),
         })
     }
 
@@ -170,7 +172,7 @@ impl Common {
         self.print_listed(&self.source().await?.list(question, limit).await?)
     }
 
-    /// Prints a list, saying on a terminal how it goes on.
+    /// Prints a list, and on a terminal how to get the rest.
     pub(crate) fn print_listed<R: Record>(&self, listed: &Listed<R>) -> Result {
         self.print_list(&listed.rows)?;
         if let Some(next) = &listed.next
@@ -265,7 +267,7 @@ mod tests {
         let address = format!("http://{}", listener.local_addr().unwrap());
         let client = Client::new(address.parse().unwrap(), None);
         let served = tokio::task::spawn_blocking(move || serve(&listener, &pages));
-        let mut source = Source {
+        let source = Source {
             place: Place::Api(&client),
             now: Clock::system().now(),
         };

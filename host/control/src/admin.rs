@@ -1,4 +1,4 @@
-//! Changes of an installation, and what is refused.
+//! Changing an installation, and refusing what can't be done.
 
 pub mod alert_admin;
 pub mod approval;

@@ -194,7 +194,7 @@ impl<'a> Desk<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if whoever runs the order provided none, a bug.
+    /// Fails without one, which is a bug in whoever runs the order.
     pub fn key(&self) -> Result<&'a ApprovalKey, Problem> {
         self.key
             .ok_or_else(|| Problem::new(ErrorCode::Internal, "there's no key to seal with"))

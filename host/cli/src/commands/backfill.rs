@@ -164,18 +164,17 @@ async fn until_finished(
     let mut last_obstacle = None;
     loop {
         let started = Instant::now();
-        let mut source = common.source().await?;
+        let source = common.source().await?;
         let record = source.page(&id.to_string(), &GetBackfill {}).await?.answer;
         if record.row.status != BackfillStatus::Running {
             return Ok(record);
         }
         let now = source.now;
-        let obstacle = match source.record() {
+        let obstacle = match source.record().await? {
             // The host behind an API serves.
             None => None,
-            Some(tx) => obstacle(tx, &record.row, now).await?,
+            Some(mut tx) => obstacle(&mut tx, &record.row, now).await?,
         };
-        drop(source);
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
             output::print_message(why);

@@ -28,7 +28,7 @@ impl Record for TaskCall {
 }
 
 /// Reads a run with all its calls. `id` may be short, or its launch's.
-pub(crate) async fn detail(source: &mut Source<'_>, id: &str) -> Result<RunDetail> {
+pub(crate) async fn detail(source: &Source<'_>, id: &str) -> Result<RunDetail> {
     let mut question = GetRun::default();
     let first = source.page(id, &question).await?;
     let mut run = first.answer;

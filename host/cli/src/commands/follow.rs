@@ -236,7 +236,7 @@ async fn events_by_api(common: &Common, client: &Client, limit: i64) -> Result {
     let stream = || client.get(&["events", "stream"]);
     // It begins before the list is read, so that no event is between them.
     let mut events = stream().listen().await?;
-    let mut source = common.source().await?;
+    let source = common.source().await?;
     let mut newest = source.list(ListEvents::default(), limit).await?.rows;
     newest.reverse();
     let mut last = newest.last().map(|event| event.id);

@@ -86,7 +86,7 @@ pub(crate) async fn list<Q, R: Record>(
 where
     Q: Paged<Answer = Vec<R>>,
 {
-    let mut source = common.source().await?;
+    let source = common.source().await?;
     let listed = source.list(question, limit).await?;
     let Listed { rows, next, is_cut } = &listed;
     if let (Some(next), true) = (next, is_cut) {
@@ -99,18 +99,18 @@ where
     }
     common.print_listed(&listed)?;
     match next.is_none() && !common.json {
-        true => say_removed(&mut source, schedule).await,
+        true => say_removed(&source, schedule).await,
         false => Ok(()),
     }
 }
 
-async fn say_removed(source: &mut Source<'_>, schedule: Option<&str>) -> Result {
-    let Some(tx) = source.record() else {
+async fn say_removed(source: &Source<'_>, schedule: Option<&str>) -> Result {
+    let Some(mut tx) = source.record().await? else {
         return Ok(());
     };
     let day = match schedule {
-        Some(name) => removed_launches::newest_day_of(tx, name).await?,
-        None => removed_launches::newest_day(tx).await?,
+        Some(name) => removed_launches::newest_day_of(&mut tx, name).await?,
+        None => removed_launches::newest_day(&mut tx).await?,
     };
     if let Some(day) = day {
         let day = Timestamp::of_day(day).date_text();

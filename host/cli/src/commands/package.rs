@@ -76,7 +76,7 @@ impl Package {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Package::List => {
-                let mut source = common.source().await?;
+                let source = common.source().await?;
                 let all = source.list(ListPackages::default(), i64::MAX).await?;
                 record::list(common, &all.rows)
             }

@@ -51,7 +51,7 @@ pub(crate) enum Run {
         #[command(flatten)]
         by: By,
     },
-    /// Launch the slot of a launch that has ended again: with its context, and the active version of its package
+    /// Launch a finished launch's slot again, with its context and the package's active version
     Retry {
         /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
         id: ShortId,
@@ -106,10 +106,10 @@ impl Run {
                 launch::list(common, question, schedule.as_deref(), limit.limit).await
             }
             Run::Show { id } => {
-                let mut source = common.source().await?;
-                let run = detail(&mut source, &id.to_string()).await?;
+                let source = common.source().await?;
+                let run = detail(&source, &id.to_string()).await?;
                 if run.tasks.is_empty() {
-                    say_removed(common, &mut source, &id).await?;
+                    say_removed(common, &source, &id).await?;
                 }
                 common.print(&run)
             }
@@ -142,7 +142,7 @@ impl Run {
 
 /// Prints the logs and output of a run's tasks, page by page.
 async fn logs(common: &Common, id: &ShortId) -> Result {
-    let mut source = common.source().await?;
+    let source = common.source().await?;
     let (mut all, mut is_empty) = (Vec::new(), true);
     let print = |page: Vec<TaskLogs>| {
         is_empty &= page.is_empty();
@@ -160,7 +160,7 @@ async fn logs(common: &Common, id: &ShortId) -> Result {
     let of = id.to_string();
     source.pages(&of, GetLogs::default(), print).await?;
     if is_empty {
-        say_removed(common, &mut source, id).await?;
+        say_removed(common, &source, id).await?;
     }
     match common.json {
         true => output::print_json(&all),
@@ -169,9 +169,9 @@ async fn logs(common: &Common, id: &ShortId) -> Result {
 }
 
 /// Says if retention has removed the calls of a run. The age limit of a host behind an API isn't known.
-async fn say_removed(common: &Common, source: &mut Source<'_>, id: &ShortId) -> Result {
-    if let Some(tx) = source.record() {
-        let run = ids::run(tx, id, None).await?;
+async fn say_removed(common: &Common, source: &Source<'_>, id: &ShortId) -> Result {
+    if let Some(mut tx) = source.record().await? {
+        let run = ids::run(&mut tx, id, None).await?;
         if let Some(note) = removed_calls_note(common, &run)? {
             output::print_message(&note);
         }

@@ -277,7 +277,7 @@ fn print_change(common: &Common, report: &ChangeReport<'_>) -> Result {
 
 async fn next(common: &Common, command: &Next) -> Result {
     let Next { name, count, .. } = command;
-    let mut source = common.source().await?;
+    let source = common.source().await?;
     let detail = source.page(name, &GetSchedule {}).await?.answer;
     let (row, now) = (detail.schedule.schedule.into_row(), source.now);
     let rule = schedule::rule(&row)?;

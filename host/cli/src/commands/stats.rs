@@ -120,7 +120,7 @@ impl Stats {
         if self.prometheus {
             return self.print_metrics(common).await;
         }
-        let mut source = common.source().await?;
+        let source = common.source().await?;
         let since = self.span(source.now)?;
         if let Some(name) = &self.schedule {
             let page = source.page(name, &GetScheduleStats { since }).await?;

@@ -44,7 +44,7 @@ impl Order for Cancel {
     }
 }
 
-/// Launch the slot of a launch that has ended again.
+/// Launch a finished launch's slot again.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -57,7 +57,7 @@ impl Order for RetryLaunch {
         "retry_launch",
         "/api/v1/launches/{id}/retry",
         (Role::Operator, Scope::Launch),
-        "Launch the slot of a launch that has ended again",
+        "Launch a finished launch's slot again",
     );
 
     async fn run(&self, of: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {

@@ -40,7 +40,7 @@ impl Order for RevokeToken {
 pub struct NewToken {
     /// The token's name, under which its changes are recorded
     pub name: String,
-    /// What it may do: viewer, operator, editor, approver or admin; each may do what those before it may
+    /// Its role: viewer, operator, editor, approver or admin, each including those before it
     #[cfg_attr(feature = "clap", arg(long, value_name = "ROLE", value_parser = Role::read))]
     pub role: Role,
     /// The only namespace that it sees; without it the token sees the whole installation

@@ -64,7 +64,7 @@ impl Question for ListHosts {
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 #[serde(deny_unknown_fields)]
 pub struct ListTokens {
-    /// List also the tokens that are revoked
+    /// List revoked tokens too
     #[cfg_attr(feature = "clap", arg(long))]
     #[serde(default)]
     pub all: bool,

@@ -68,7 +68,7 @@ struct Call<'c, I> {
 ///
 /// # Errors
 ///
-/// Fails for wrong arguments, and with the problems of what's asked and ordered.
+/// Fails for wrong arguments, and if the question or order does.
 pub async fn answer<I: Installation>(
     installation: &I,
     tool: Tool,

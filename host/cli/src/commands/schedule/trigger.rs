@@ -118,8 +118,8 @@ async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
     let launch = follow::launch(common, id).await?;
     let tasks = match launch.run_id.0 {
         Some(run) => {
-            let mut source = common.source().await?;
-            detail(&mut source, &run.to_string()).await?.tasks
+            let source = common.source().await?;
+            detail(&source, &run.to_string()).await?.tasks
         }
         None => Vec::new(),
     };
