@@ -19,8 +19,8 @@ impl<const N: usize> PointTable<N> {
             format!("{first:<28}{}\n", cells.collect::<String>())
         };
         let mut table = row("the host dies", self.columns.map(str::to_owned));
-        // Several cases at a time, because each case mostly waits.
-        for points in points.chunks(4) {
+        // Each case mostly waits.
+        for points in points.chunks(8) {
             std::thread::scope(|scope| {
                 let start = |point| (point, scope.spawn(move || (self.crash_at)(point, backend)));
                 let cases: Vec<_> = points.iter().copied().map(start).collect();
