@@ -319,38 +319,38 @@ CREATE TABLE launch (
     CHECK (host_id IS NULL OR status NOT IN ('open', 'queued', 'skipped')),
     CHECK ((host_id IS NULL) = (started_at IS NULL))
 );
--- launches::of_schedule, which reads newest first
+-- launch::of_schedule, which reads newest first
 CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
--- overlap::unfinished, recovery::orphaned_runs, alert_facts::runs_after
+-- launch::unfinished, launch::orphaned_runs, alert_facts::runs_after
 CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
--- claims::retries
+-- launch::retries
 CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
--- claims::running_in_group
+-- launch::running_in_group
 CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
--- claims::claimable, claims::claimable_on_time, claims::next_wake
+-- launch::claimable, launch::claimable_on_time, launch::next_wake
 CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
--- claims::waiting_packages, claims::open_of_package
+-- launch::waiting_packages, launch::open_of_package
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
 CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
     WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
--- claims::waiting_groups, claims::open_of_group
+-- launch::waiting_groups, launch::open_of_group
 CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
 -- stats::missing_labels
 CREATE INDEX launch_labels ON launch (run_on, fire_time) WHERE status = 'open' AND run_on IS NOT NULL;
--- overlap::unfinished
+-- launch::unfinished
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
 CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND schedule_id IS NOT NULL;
--- overlap::unfinished, overlap::queued_schedules
+-- launch::unfinished, launch::queued_schedules
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
--- claims::next_wake
+-- launch::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
 -- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
--- launch_list::window_of_failures, launch_list::newest_failures
+-- launch::window_of_failures, launch::newest_failures
 CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
--- launches::list
+-- launch::list
 CREATE INDEX launch_decided ON launch (decided_at);
 -- alert_facts::recoveries
 CREATE INDEX launch_recovered ON launch (recovered_at) WHERE recovered_at IS NOT NULL;

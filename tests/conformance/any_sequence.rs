@@ -23,7 +23,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_package::PackageLoader;
 use campanile_schedule::policy::{Delivery, Overlap};
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::RunEnd;
 use campanile_store::schedules::Pause;
 use campanile_store::{FailureKind, Origin};
 use campanile_tests::{Backend, TestDb, fresh_db, on_both};

@@ -9,7 +9,7 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_package::PluginsFolder;
 use campanile_schedule::policy::Policies;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_store::{FailureKind, HostLock, LaunchStatus, probe};
 use campanile_tests::{TestDb, on_both};
@@ -79,7 +79,7 @@ impl<'t> Host<'t> {
         self.clock.advance_to(clock_time(time));
         self.engine.tick(clock_time(time)).await.unwrap();
         let mut tx = self.test.read().await;
-        launches::list(&mut tx, None, 1).await.unwrap().remove(0)
+        launch::list(&mut tx, None, 1).await.unwrap().remove(0)
     }
 
     /// Whether this host has the package active.

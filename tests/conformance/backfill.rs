@@ -14,7 +14,7 @@ use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::schedules::{self, Pause, Schedule};
 use campanile_store::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
 use campanile_tests::{TestDb, on_both};
@@ -125,7 +125,7 @@ impl System {
     /// Return the launches of backfills in slot order.
     async fn rows(&self) -> Vec<LaunchRow> {
         let mut tx = self.test.read().await;
-        let mut rows = launches::list(&mut tx, None, 10_000).await.unwrap();
+        let mut rows = launch::list(&mut tx, None, 10_000).await.unwrap();
         rows.retain(|row| row.kind == LaunchKind::Backfill);
         rows.sort_by_key(|row| (row.scheduled_time, row.decided_at));
         rows
@@ -429,7 +429,7 @@ async fn due_slots_are_launched_before_backfill_launches(test: TestDb) {
     let started: Vec<_> = rows.iter().map(|row| row.started_at).collect();
     assert!(started.is_sorted(), "launches start in slot order");
     let mut tx = system.test.read().await;
-    let all = launches::list_of(&mut tx, "report", None, 1_000)
+    let all = launch::list_of(&mut tx, "report", None, 1_000)
         .await
         .unwrap();
     let own: Vec<_> = all

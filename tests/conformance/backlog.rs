@@ -16,8 +16,7 @@ use campanile_schedule::policy::{Catchup, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::Origin;
 use campanile_store::disk::DiskSigns;
-use campanile_store::launches::{self, LaunchRow, NewLaunch};
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::{self, LaunchRow, NewLaunch, RunEnd};
 use campanile_store::schedules::{self, NewSchedule, Revision};
 use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
@@ -88,12 +87,12 @@ async fn add_on_time(test: &TestDb, numbers: std::ops::Range<u128>) {
 
 async fn rows(test: &TestDb) -> Vec<LaunchRow> {
     let mut tx = test.read().await;
-    launches::list(&mut tx, None, 10_000).await.unwrap()
+    launch::list(&mut tx, None, 10_000).await.unwrap()
 }
 
 async fn insert(test: &TestDb, launches: &[NewLaunch]) {
     let mut tx = test.write().await;
-    launches::insert(&mut tx, launches).await.unwrap();
+    launch::insert(&mut tx, launches).await.unwrap();
     tx.commit().await.unwrap();
 }
 

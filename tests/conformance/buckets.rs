@@ -8,7 +8,7 @@ use campanile_engine::run::buckets::{BucketPermits, RunBuckets};
 use campanile_model::ids::RunId;
 use campanile_package::quota::{NamespaceQuota, Namespaces};
 use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
-use campanile_store::{buckets as db_buckets, runs};
+use campanile_store::{buckets as db_buckets, launch};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, unknown_run};
@@ -230,7 +230,7 @@ async fn a_wait_for_a_bucket_on_postgres_locks_neither_the_run_nor_the_database(
         // By then, all increments have reached the lock. If one hasn't, this test merely proves less.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut tx = test.write().await;
-        let is_current = runs::lock_if_current(&mut tx, buckets.run, buckets.fence).await;
+        let is_current = launch::lock_if_current(&mut tx, buckets.run, buckets.fence).await;
         assert!(is_current.unwrap());
         tx.commit().await.unwrap();
         let all_wait = !has_answered.load(Ordering::Relaxed);
@@ -272,7 +272,7 @@ async fn a_run_that_lost_its_claim_cannot_write(test: TestDb) {
     }
     let mut tx = test.write().await;
     assert!(
-        runs::lock_if_current(&mut tx, buckets.run, buckets.fence)
+        launch::lock_if_current(&mut tx, buckets.run, buckets.fence)
             .await
             .unwrap()
     );

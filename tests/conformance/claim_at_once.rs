@@ -9,7 +9,7 @@ use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::status::RunStatus;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::{LaunchStatus, Origin, Tx, runs, schedules};
 use campanile_tests::{TestDb, on_both};
 
@@ -66,7 +66,7 @@ async fn add_one(tx: &mut Tx, number: u128, package: &str, policies: &Policies) 
 }
 
 async fn rows(test: &TestDb) -> Vec<LaunchRow> {
-    let mut rows = launches::list(&mut test.read().await, None, 1_000)
+    let mut rows = launch::list(&mut test.read().await, None, 1_000)
         .await
         .unwrap();
     rows.sort_by(|a, b| a.schedule.cmp(&b.schedule));
@@ -112,10 +112,10 @@ async fn a_due_launch_runs_from_its_decision_on(test: TestDb) {
     assert!(engine.claim(now()).await.unwrap().is_empty());
     let held = [(work[0].run_id(), work[0].fence())];
     let mut tx = test.write().await;
-    let renewed = runs::renew(&mut tx, &held, at(60)).await.unwrap();
+    let renewed = launch::renew(&mut tx, &held, at(60)).await.unwrap();
     assert_eq!(renewed.len(), 1, "its fence is that of the claim");
     tx.commit().await.unwrap();
-    let end = runs::RunEnd::Succeeded { output: None };
+    let end = launch::RunEnd::Succeeded { output: None };
     let finish = work[0].finished(end, Vec::new(), at(11));
     assert_eq!(engine.finish(&[finish]).await.unwrap(), 1);
     assert_eq!(statuses(&test).await, [LaunchStatus::Succeeded]);
@@ -124,7 +124,7 @@ async fn a_due_launch_runs_from_its_decision_on(test: TestDb) {
 async fn a_slot_that_was_decided_before_is_not_run_again(test: TestDb) {
     let (engine, _) = start(&test, settings(8)).await;
     add(&test, 2, |_| Policies::default()).await;
-    let earlier = launches::NewLaunch {
+    let earlier = launch::NewLaunch {
         package: NOOP.0.to_owned(),
         ..fixtures::skipped(1, 10, "earlier")
     };
@@ -133,7 +133,7 @@ async fn a_slot_that_was_decided_before_is_not_run_again(test: TestDb) {
         LaunchId::of(schedule_id(1), at(10), LaunchKind::Schedule)
     );
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[earlier]).await.unwrap();
+    launch::insert(&mut tx, &[earlier]).await.unwrap();
     tx.commit().await.unwrap();
 
     let work = claim_at_once(&engine, now()).await;
@@ -220,7 +220,7 @@ async fn a_run_that_nobody_executes_is_recovered(test: TestDb) {
     assert_eq!(again.launch.launch_id, lost.launch.launch_id);
     assert!(again.launch.is_recovery() && again.fence() > lost.fence());
     assert_eq!((lost.run_id().number(), again.run_id().number()), (1, 2));
-    let end = runs::RunEnd::Succeeded { output: None };
+    let end = launch::RunEnd::Succeeded { output: None };
     let late = lost.finished(end, Vec::new(), at(51));
     assert_eq!(engine.finish(&[late]).await.unwrap(), 0);
     let mut tx = test.read().await;
@@ -237,7 +237,7 @@ async fn the_next_launch_gets_the_result_of_the_last(test: TestDb) {
     let first = claim_at_once(&engine, now()).await.remove(0);
     assert_eq!(first.launch.last_result, None);
     let output = Some("{\"n\":1}".to_owned());
-    let end = runs::RunEnd::Succeeded { output };
+    let end = launch::RunEnd::Succeeded { output };
     let finish = first.finished(end, Vec::new(), at(11));
     engine.finish(&[finish]).await.unwrap();
     let second = claim_at_once(&engine, at(20)).await.remove(0);

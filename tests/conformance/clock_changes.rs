@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::rule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::schedules::Revision;
 use campanile_store::{Decision, LaunchStatus, Origin};
 use campanile_tests::{TestDb, on_both};
@@ -170,7 +170,7 @@ impl ClockChange {
             launched += tick.decisions;
         }
         let mut tx = test.read().await;
-        let mut rows = launches::list(&mut tx, None, 1_000).await.unwrap();
+        let mut rows = launch::list(&mut tx, None, 1_000).await.unwrap();
         drop(tx);
         rows.sort_by_key(|row| (row.scheduled_time, row.schedule.clone()));
         print(&rows);

@@ -12,7 +12,7 @@ async fn prepare(test: &TestDb) {
     let host = host_with_schedules(test, 2).await;
     let mut tx = test.write().await;
     insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await;
-    campanile_store::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
+    campanile_store::launch::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
         .await
         .unwrap();
     tx.commit().await.unwrap();

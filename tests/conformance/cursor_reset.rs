@@ -7,7 +7,7 @@ use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;
 use campanile_store::HostLock;
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_tests::{TestDb, on_both};
 
 use crate::host_steps::{add, add_named, clock_time};
@@ -38,7 +38,7 @@ async fn reset(
 }
 
 async fn rows(test: &TestDb) -> Vec<LaunchRow> {
-    let mut rows = launches::list(&mut test.read().await, None, 100)
+    let mut rows = launch::list(&mut test.read().await, None, 100)
         .await
         .unwrap();
     rows.sort_by_key(|row| row.scheduled_time);

@@ -4,7 +4,7 @@ use campanile_control::reports::health;
 use campanile_model::clock::Clock;
 use campanile_schedule::policy::Policies;
 use campanile_store::disk::DiskSigns;
-use campanile_store::{Db, DbError, changes, launches};
+use campanile_store::{Db, DbError, changes, launch};
 use campanile_tests::{Backend, TestDb, on_both};
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ async fn a_host_that_meets_damage_launches_nothing_until_it_is_started_again(tes
 
     let damage = Damage::make(&test).await;
     let met = async {
-        launches::list(&mut test.db.read().await?, None, 100).await?;
+        launch::list(&mut test.db.read().await?, None, 100).await?;
         let mut tx = test.db.write().await?;
         changes::bump(&mut tx).await?;
         tx.commit().await

@@ -9,7 +9,7 @@ use campanile_package::quota::Namespaces;
 use campanile_sandbox::{BucketSession, Buckets, MemoryBuckets, Sessions, Uncommitted};
 use campanile_schedule::policy::Policies;
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{Db, LaunchStatus, buckets as db_buckets, launches};
+use campanile_store::{Db, LaunchStatus, buckets as db_buckets, launch};
 use campanile_tests::{TestDb, on_both, once_package};
 use rand::{Rng as _, SeedableRng as _};
 
@@ -36,7 +36,7 @@ async fn run_once(
     test: &TestDb,
     sidecar: &str,
     ticks: usize,
-) -> (launches::LaunchRow, [HashMap<String, String>; 2]) {
+) -> (launch::LaunchRow, [HashMap<String, String>; 2]) {
     let clock = campanile_model::clock::Clock::simulated(clock_time("10:30:00"));
     let plugins = test.place.folder.path().join("plugins");
     std::fs::create_dir_all(&plugins).unwrap();
@@ -52,7 +52,7 @@ async fn run_once(
         engine.tick(now).await.unwrap();
     }
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     let state = entries(test, "once/state").await;
     let plain = entries(test, "once/plain").await;
     (launch, [state, plain])

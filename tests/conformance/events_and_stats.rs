@@ -3,9 +3,7 @@
 use campanile_control::reports::health;
 use campanile_store::disk::DiskSigns;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::launch::{self, Finish, NewLaunch, RecoveryAction, RecoveryDecision, RunEnd};
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{Db, Tx, changes, hosts, retention, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
@@ -100,11 +98,11 @@ async fn launches_are_counted_by_status(test: TestDb) {
         decision(&claimed[1], RecoveryAction::RunAgain),
         decision(&claimed[3], RecoveryAction::Abandon("recovery_age")),
     ];
-    recovery::apply(&mut tx, host, &lost, "gone", at(21))
+    launch::recover(&mut tx, host, &lost, "gone", at(21))
         .await
         .unwrap();
     let second_claims = crate::fixtures::claim_all(&mut tx, host, at(22)).await;
-    recovery::apply(
+    launch::recover(
         &mut tx,
         host,
         &[decision(&second_claims[0], RecoveryAction::RunAgain)],
@@ -120,13 +118,13 @@ async fn launches_are_counted_by_status(test: TestDb) {
         claimed[2].succeeded("1", at(25)),
         claimed[4].finish(RunEnd::Waiting { retry_at: at(50) }, at(25)),
     ];
-    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
-    let range = launches::NewLaunch {
+    assert_eq!(launch::finish(&mut tx, &ends).await.unwrap().len(), 4);
+    let range = launch::NewLaunch {
         last_scheduled_time: at(40),
         slot_count: 11,
         ..skipped(1, 30, "missed")
     };
-    launches::insert(&mut tx, &[range, skipped(1, 41, "missed"), launch(1, 42)])
+    launch::insert(&mut tx, &[range, skipped(1, 41, "missed"), launch(1, 42)])
         .await
         .unwrap();
     let counts = stats::counts(&mut tx, at(0)).await.unwrap();
@@ -167,8 +165,8 @@ async fn launches_are_counted_by_schedule(test: TestDb) {
         run_of(11, 1).failed("no", at(26)),
         run_of(5, 1).succeeded("1", at(29)),
     ];
-    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 3);
-    launches::insert(&mut tx, &[skipped(1, 30, "missed")])
+    assert_eq!(launch::finish(&mut tx, &ends).await.unwrap().len(), 3);
+    launch::insert(&mut tx, &[skipped(1, 30, "missed")])
         .await
         .unwrap();
     let ids = [1, 2, 3].map(schedule_id);
@@ -208,7 +206,7 @@ async fn launches_are_counted_by_schedule(test: TestDb) {
 async fn lag_counts_only_on_time_launches_that_have_started(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let caught_up = launches::NewLaunch {
+    let caught_up = launch::NewLaunch {
         kind: campanile_model::ids::LaunchKind::Catchup,
         ..launch(1, 11)
     };
@@ -219,7 +217,7 @@ async fn lag_counts_only_on_time_launches_that_have_started(test: TestDb) {
         at(15),
     )
     .await;
-    launches::insert(&mut tx, &[launch(1, 20)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 20)]).await.unwrap();
     let lags = stats::lags(&mut tx, at(0), 9).await.unwrap();
     assert_eq!(lags, [(at(12), at(15)), (at(10), at(15))]);
     assert_eq!(stats::lags(&mut tx, at(11), 9).await.unwrap(), lags[..1]);
@@ -257,7 +255,7 @@ async fn health_signs_are_counted(test: TestDb) {
         .await
         .unwrap();
     insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await;
-    launches::insert(&mut tx, &[launch(1, 20), launch(1, 100)])
+    launch::insert(&mut tx, &[launch(1, 20), launch(1, 100)])
         .await
         .unwrap();
     let expected = HealthSigns {
@@ -292,7 +290,7 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
     let runs = insert_and_claim(&mut tx, host, &slots, at(31)).await;
     let fail = |run: ClaimedRun| run.failed(&format!("of {}", run.scheduled_time), at(32));
     let ends: Vec<Finish> = runs.into_iter().map(fail).collect();
-    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
+    assert_eq!(launch::finish(&mut tx, &ends).await.unwrap().len(), 4);
     let failing = async |tx: &mut Tx, failures| {
         let failing = stats::failing_schedules(tx, failures, 9).await.unwrap();
         let last = |(_, failure): &(String, String)| failure.contains(&format!("of {}", at(30)));
@@ -312,7 +310,7 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
         package: "other".to_owned(),
         ..launch(2, 40)
     };
-    launches::insert(&mut tx, &[waiting]).await.unwrap();
+    launch::insert(&mut tx, &[waiting]).await.unwrap();
     insert_and_claim(&mut tx, host, &[launch(1, 60)], at(60)).await;
     assert_eq!(starved(&mut tx, at(50)).await, [], "no host has it");
     publish(&mut tx, host, "other", b"other", at(41)).await;
@@ -348,7 +346,7 @@ async fn what_a_package_does_to_itself_leaves_the_installation_healthy(test: Tes
         let claimed = insert_and_claim(&mut tx, host, &[launch], now).await;
         assert_eq!(claimed.len(), usize::from(is_launched));
     }
-    launches::insert(&mut tx, &waiting).await.unwrap();
+    launch::insert(&mut tx, &waiting).await.unwrap();
     tx.commit().await.unwrap();
 
     let health = async |disk: DiskSigns| {

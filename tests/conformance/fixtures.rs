@@ -8,12 +8,13 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::claims::{self, Claim, ClaimedLaunch, RetriesOf};
 use campanile_store::hosts::{self, Host};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{
+    self, Claim, ClaimedLaunch, Finish, NewLaunch, RetriesOf, RunEnd, RunHashes,
+};
 use campanile_store::package_versions::Attribution;
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
-use campanile_store::runs::{self, Finish, RunEnd, RunHashes};
+use campanile_store::runs;
 use campanile_store::schedules::{self, NewSchedule, NextSlot, Pause, Revision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, Decision, Origin, Tx};
@@ -255,16 +256,16 @@ pub async fn insert_and_claim(
     decided: &[NewLaunch],
     now: Timestamp,
 ) -> Vec<ClaimedRun> {
-    launches::insert(tx, decided).await.unwrap();
+    launch::insert(tx, decided).await.unwrap();
     claim_all(tx, host, now).await
 }
 
 /// Claim all open launches for the host, with leases of 30 seconds from `now`.
 pub async fn claim_all(tx: &mut Tx, host: HostId, now: Timestamp) -> Vec<ClaimedRun> {
-    let open = claims::claimable(tx, host, now, 1_000).await.unwrap();
+    let open = launch::claimable(tx, host, now, 1_000).await.unwrap();
     let lease_until = now.plus(Duration::from_secs(30));
     let claims = claims_of(&open);
-    claims::claim(tx, host, &claims, now, lease_until)
+    launch::claim(tx, host, &claims, now, lease_until)
         .await
         .unwrap();
     open.iter().map(ClaimedRun::of).collect()
@@ -299,7 +300,7 @@ pub async fn host_with_schedules(test: &TestDb, schedules: u128) -> HostId {
 pub async fn status_of(test: &TestDb, run: &ClaimedRun) -> (String, String) {
     let mut tx = test.read().await;
     let row = runs::find(&mut tx, run.run_id).await.unwrap().unwrap();
-    let launches = launches::of_schedule(&mut tx, run.schedule_id, 1_000)
+    let launches = launch::of_schedule(&mut tx, run.schedule_id, 1_000)
         .await
         .unwrap();
     let launch = launches
@@ -334,8 +335,8 @@ pub async fn claim_retries(
     lease_until: Timestamp,
     limit: i64,
 ) -> campanile_store::Result<Vec<ClaimedLaunch>> {
-    let retries = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit).await?;
-    claims::claim(tx, host, &claims_of(&retries), now, lease_until).await?;
+    let retries = launch::retries(tx, RetriesOf::AnyPackage, host, now, limit).await?;
+    launch::claim(tx, host, &claims_of(&retries), now, lease_until).await?;
     Ok(retries)
 }
 

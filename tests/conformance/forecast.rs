@@ -14,8 +14,7 @@ use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::launch::{self, LaunchRow, RunEnd};
 use campanile_store::schedules::Revision;
 use campanile_store::{LaunchStatus, Origin, Tx, stats};
 use campanile_tests::{TestDb, on_both};
@@ -259,7 +258,7 @@ impl Host<'_> {
         let ends: Vec<_> = ends.map(|(_, run)| run.finish(end.clone(), now)).collect();
         let mut tx = self.test.write().await;
         // The store ignores the end of a run that was displaced.
-        runs::finish(&mut tx, &ends).await.unwrap();
+        launch::finish(&mut tx, &ends).await.unwrap();
         tx.commit().await.unwrap();
         while self.engine.decide(now).await.unwrap().more {}
         self.engine.release(now).await.unwrap();
@@ -272,7 +271,7 @@ impl Host<'_> {
 /// Return the launches of a schedule, oldest slot first.
 async fn recorded(test: &TestDb, id: ScheduleId) -> Vec<LaunchRow> {
     let mut tx = test.read().await;
-    let mut rows = launches::of_schedule(&mut tx, id, 1_000).await.unwrap();
+    let mut rows = launch::of_schedule(&mut tx, id, 1_000).await.unwrap();
     rows.reverse();
     rows
 }
@@ -356,12 +355,12 @@ async fn durations_are_of_the_newest_successful_launches(test: TestDb) {
                 false => run.failed("no", at(slot + takes)),
             })
             .collect();
-        runs::finish(&mut tx, &ends).await.unwrap();
+        launch::finish(&mut tx, &ends).await.unwrap();
     }
     // A manual launch may have another context.
     let claimed =
         fixtures::insert_and_claim(&mut tx, host, &[fixtures::manual(1, 40)], at(40)).await;
-    runs::finish(&mut tx, &[claimed[0].succeeded("{}", at(49))])
+    launch::finish(&mut tx, &[claimed[0].succeeded("{}", at(49))])
         .await
         .unwrap();
     let mut durations = async |schedule, limit, launches_max| {
@@ -387,14 +386,14 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     let host = fixtures::add_host(&mut tx, 1, at(0)).await;
     let claimed =
         fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(1, 10)], at(12)).await;
-    runs::finish(
+    launch::finish(
         &mut tx,
         &[claimed[0].finish(RunEnd::Waiting { retry_at: at(60) }, at(15))],
     )
     .await
     .unwrap();
     fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(2, 20)], at(21)).await;
-    launches::insert(&mut tx, &[fixtures::launch(2, 30)])
+    launch::insert(&mut tx, &[fixtures::launch(2, 30)])
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -409,7 +408,7 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
         .map(|(launch, run)| {
             (
                 launch.id,
-                launch.status,
+                launch.life.status,
                 run.map(|run| run.started_at),
                 run.and_then(|run| run.retry_at),
             )
@@ -467,7 +466,7 @@ async fn a_forecast_needs_no_schedule_that_is_due_later_and_not_listed(test: Tes
             .unwrap();
         if number == unfinished {
             let launch = fixtures::launch(number as u128 + 1, 10);
-            launches::insert(&mut tx, &[launch]).await.unwrap();
+            launch::insert(&mut tx, &[launch]).await.unwrap();
         }
     }
     tx.commit().await.unwrap();

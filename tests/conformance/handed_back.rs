@@ -6,9 +6,8 @@ use std::time::Duration;
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Delivery, Policies};
-use campanile_store::claims::{self, UncalledClaim};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::launch::{self, LaunchRow, RunEnd, UncalledClaim};
+use campanile_store::runs;
 use campanile_store::{HostLock, LaunchStatus, RunStatus, hosts};
 use campanile_tests::{TestDb, on_both};
 
@@ -41,7 +40,7 @@ async fn start(test: &TestDb, delivery: Delivery) -> (Arc<Engine>, Clock, HostLo
 }
 
 async fn newest(test: &TestDb) -> LaunchRow {
-    let rows = launches::list(&mut test.read().await, None, 9).await;
+    let rows = launch::list(&mut test.read().await, None, 9).await;
     rows.unwrap().remove(0)
 }
 
@@ -179,23 +178,23 @@ async fn a_claim_is_handed_back_only_as_it_was_made(test: TestDb) {
             },
         ),
     ] {
-        let handed_back = claims::hand_back(&mut tx, host, &[claim], at(20)).await;
+        let handed_back = launch::hand_back(&mut tx, host, &[claim], at(20)).await;
         assert_eq!(handed_back.unwrap(), [], "{claim:?}");
     }
     let paused = UncalledClaim {
         not_before: Some(at(80)),
         ..claim
     };
-    let handed_back = claims::hand_back(&mut tx, host, &[paused], at(20)).await;
+    let handed_back = launch::hand_back(&mut tx, host, &[paused], at(20)).await;
     assert_eq!(handed_back.unwrap(), [claim.launch_id]);
     assert_eq!(claim_all(&mut tx, host, at(79)).await, []);
     let again = claim_all(&mut tx, other, at(80)).await;
     assert_eq!((again[0].run_id, again[0].fence), (claimed.run_id, 2));
-    let finished = runs::finish(&mut tx, &[again[0].succeeded("1", at(81))]).await;
+    let finished = launch::finish(&mut tx, &[again[0].succeeded("1", at(81))]).await;
     assert_eq!(finished.unwrap().len(), 1);
     // Finished launches are never written again.
     let claim = UncalledClaim { fence: 2, ..claim };
-    let handed_back = claims::hand_back(&mut tx, other, &[claim], at(82)).await;
+    let handed_back = launch::hand_back(&mut tx, other, &[claim], at(82)).await;
     assert_eq!(handed_back.unwrap(), []);
 }
 
@@ -204,7 +203,7 @@ async fn a_launch_that_was_asked_to_end_is_not_opened_again(test: TestDb) {
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let id = claimed.launch_id();
-    let asked = campanile_store::cancellation::ask(&mut tx, id, at(20), "by a person").await;
+    let asked = campanile_store::launch::ask_to_end(&mut tx, id, at(20), "by a person").await;
     assert_eq!(asked.unwrap(), Some(at(20)));
     let claim = UncalledClaim {
         launch_id: id,
@@ -213,7 +212,7 @@ async fn a_launch_that_was_asked_to_end_is_not_opened_again(test: TestDb) {
         lease_until: None,
         not_before: None,
     };
-    let handed_back = claims::hand_back(&mut tx, host, &[claim], at(20)).await;
+    let handed_back = launch::hand_back(&mut tx, host, &[claim], at(20)).await;
     assert_eq!(handed_back.unwrap(), []);
     let retries = claim_retries(&mut tx, host, at(99), at(130), 9).await;
     assert_eq!(retries.unwrap(), []);
@@ -229,11 +228,11 @@ async fn another_host_leaves_a_live_host_time_to_hand_back(test: TestDb) {
     hosts::heartbeat(&mut tx, other, begun, stays)
         .await
         .unwrap();
-    let slot = launches::NewLaunch {
+    let slot = launch::NewLaunch {
         decided_by: Some(other),
         ..launch(1, 10)
     };
-    let slot = launches::NewLaunch {
+    let slot = launch::NewLaunch {
         id: slot.id,
         schedule_id: crate::fixtures::schedule_id(1),
         scheduled_time: begun,

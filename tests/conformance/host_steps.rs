@@ -4,10 +4,10 @@ use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::launch::{self, RunEnd};
 use campanile_store::schedules::{self, Revision};
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{FailureKind, LaunchStatus, Origin, launches, probe};
+use campanile_store::{FailureKind, LaunchStatus, Origin, probe};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{insert_schedule, schedule_id};
@@ -77,7 +77,7 @@ async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: Test
     let work = claim_one(&engine, &clock, "11:00:00").await;
     let a = TaskRun::succeeded("a", 1, clock_time("11:00:00"), clock_time("11:00:01"));
     let mut tx = test.write().await;
-    let recorded = runs::record_tasks(&mut tx, work.run_id(), work.fence(), &[a]).await;
+    let recorded = launch::record_tasks(&mut tx, work.run_id(), work.fence(), &[a]).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
 
@@ -140,7 +140,7 @@ async fn a_failed_automatic_pause_does_not_fail_the_finish(test: TestDb) {
     let ends = [work.finished(end, Vec::new(), clock_time("11:00:01"))];
     assert_eq!(engine.finish(&ends).await.unwrap(), 1);
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(launch.status, LaunchStatus::Failed);
     drop(tx);
     assert!(is_enabled().await);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use campanile_model::ids::{ArtifactDigest, LaunchId};
 use campanile_store::hosts::{self, DeadHost, EndReason};
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
-use campanile_store::{Db, DbError, FileLoss, Tx, recovery, runs, schedules};
+use campanile_store::{Db, DbError, FileLoss, Tx, launch, schedules};
 use campanile_tests::{Backend, Cluster, TestDb, fresh_db, on_both};
 
 use crate::fixtures::{
@@ -527,7 +527,7 @@ async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_l
     let marked = hosts::mark_silent_dead(&mut tx, dead_at).await.unwrap();
     assert_eq!(marked.len(), 1);
     let orphaned = async |tx: &mut Tx, now| {
-        let orphaned = recovery::orphaned_runs(tx, now, at(0), 9).await;
+        let orphaned = launch::orphaned_runs(tx, now, at(0), 9).await;
         let ids = orphaned.unwrap().into_iter().map(|orphan| orphan.launch_id);
         ids.collect::<Vec<LaunchId>>()
     };
@@ -542,7 +542,7 @@ async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_l
         .await
         .unwrap();
     let held = [(run.run_id, run.fence)];
-    let renewed = runs::renew(&mut tx, &held, at(66)).await.unwrap();
+    let renewed = launch::renew(&mut tx, &held, at(66)).await.unwrap();
     assert_eq!(renewed.len(), 1);
     assert_eq!(orphaned(&mut tx, at(36)).await, []);
     let next = hosts::next_lease_end(&mut tx, other).await.unwrap();

@@ -1,10 +1,8 @@
 //! The last result and the last failure that the next launch of a schedule gets.
 
 use campanile_model::ids::HostId;
-use campanile_store::claims;
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::{Tx, runs};
+use campanile_store::Tx;
+use campanile_store::launch::{self, NewLaunch, RecoveryAction, RecoveryDecision};
 use campanile_tests::{TestDb, on_both};
 use serde_json::{Value, json};
 
@@ -23,15 +21,15 @@ async fn recover(tx: &mut Tx, host: HostId, run: &ClaimedRun, action: RecoveryAc
         action,
         not_before: None,
     };
-    recovery::apply(tx, host, &[decision], "its host died", at(50))
+    launch::recover(tx, host, &[decision], "its host died", at(50))
         .await
         .unwrap();
 }
 
 /// Return the last failure that the launch of the slot `at(70)` gets.
 async fn last_failure(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
-    launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
-    let mut open = claims::claimable(tx, host, at(70), 100).await.unwrap();
+    launch::insert(tx, &[launch(schedule, 70)]).await.unwrap();
+    let mut open = launch::claimable(tx, host, at(70), 100).await.unwrap();
     open.retain(|open| (open.schedule_id, open.scheduled_time) == (schedule_id(schedule), at(70)));
     let failure = open.remove(0).last_failure;
     failure.map(|json| serde_json::from_str(&json).unwrap())
@@ -71,17 +69,17 @@ async fn the_last_result_is_of_the_latest_slot_in_any_order_of_finishes(test: Te
                 .map(|end| finishes[end].clone())
                 .collect();
             if in_one_call {
-                assert_eq!(runs::finish(&mut tx, &chosen).await.unwrap().len(), ends);
+                assert_eq!(launch::finish(&mut tx, &chosen).await.unwrap().len(), ends);
             } else {
                 for finish in chosen {
-                    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+                    assert_eq!(launch::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
                 }
             }
             // Claim the next launch, which gets the last result and the last failure.
-            launches::insert(&mut tx, &[launch(schedule, 70)])
+            launch::insert(&mut tx, &[launch(schedule, 70)])
                 .await
                 .unwrap();
-            let next = claims::claimable(&mut tx, host, at(70), 1)
+            let next = launch::claimable(&mut tx, host, at(70), 1)
                 .await
                 .unwrap()
                 .remove(0);
@@ -155,7 +153,7 @@ async fn a_launch_abandoned_late_does_not_count_after_a_later_success(test: Test
     let mut tx = test.write().await;
     let slots = [launch(1, 10), launch(1, 20)];
     let runs = insert_and_claim(&mut tx, host, &slots, at(20)).await;
-    runs::finish(&mut tx, &[runs[1].succeeded("1", at(30))])
+    launch::finish(&mut tx, &[runs[1].succeeded("1", at(30))])
         .await
         .unwrap();
     recover(&mut tx, host, &runs[0], RecoveryAction::MarkUnknown).await;

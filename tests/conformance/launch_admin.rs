@@ -7,8 +7,7 @@ use campanile_control::admin::schedule_admin::{Result, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_schedule::policy::{Overlap, OverlapDecision, Policies};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::{self, LaunchRow, RunEnd};
 use campanile_store::{
     FailureKind, LaunchStatus, Tx, backfills, events, removed_launches, retention, schedules,
 };
@@ -73,7 +72,7 @@ async fn newest_event(test: &TestDb) -> String {
 
 async fn row(test: &TestDb, id: LaunchId) -> LaunchRow {
     let mut tx = test.read().await;
-    launches::with_ids(&mut tx, &[id]).await.unwrap().remove(0)
+    launch::with_ids(&mut tx, &[id]).await.unwrap().remove(0)
 }
 
 /// Return what the row says about the end of a launch.
@@ -404,14 +403,14 @@ async fn a_range_of_slots_and_a_removed_schedule_cannot_be_retried(test: TestDb)
         live_host: _live_host,
         ..
     } = host_of(test, Overlap::Allow).await;
-    let range = launches::NewLaunch {
+    let range = launch::NewLaunch {
         last_scheduled_time: at(40),
         slot_count: 4,
         ..skipped(1, 10, "paused")
     };
     let single = skipped(1, 50, "overlap");
     let mut tx: Tx = test.write().await;
-    launches::insert(&mut tx, &[range.clone(), single.clone()])
+    launch::insert(&mut tx, &[range.clone(), single.clone()])
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::namespace::Namespace;
-use campanile_store::launch_list::{self, Filter, Page};
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::{LaunchStatus, runs, schedules};
+use campanile_store::launch::{self, LaunchFilter, LaunchPage, NewLaunch};
+use campanile_store::{LaunchStatus, schedules};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{at, claim_all, host_with_schedules, launch, manual, schedule_id, skipped};
@@ -21,7 +20,7 @@ on_both!(
 );
 
 /// Return the slots of a page, in seconds, each with its schedule.
-fn slots(page: &Page) -> Vec<String> {
+fn slots(page: &LaunchPage) -> Vec<String> {
     let slots = page.rows.iter().map(|row| {
         let slot = row.scheduled_time.since(at(0)).as_secs();
         format!("{} {slot}", row.schedule.trim_start_matches("schedule-"))
@@ -29,9 +28,9 @@ fn slots(page: &Page) -> Vec<String> {
     slots.collect()
 }
 
-async fn list(test: &TestDb, filter: Filter<'_>) -> Vec<String> {
+async fn list(test: &TestDb, filter: LaunchFilter<'_>) -> Vec<String> {
     let mut tx = test.read().await;
-    let page = launch_list::filtered(&mut tx, &filter, None, 100, 10_000).await;
+    let page = launch::search(&mut tx, &filter, None, 100, 10_000).await;
     let page = page.unwrap();
     assert_eq!(page.continues_after, None);
     slots(&page)
@@ -46,7 +45,7 @@ async fn five_launches_each(test: &TestDb) {
         decided.extend([10, 20, 30].map(|slot| launch(schedule, slot)));
         decided.push(skipped(schedule, 40, "overlap"));
     }
-    launches::insert(&mut tx, &decided).await.unwrap();
+    launch::insert(&mut tx, &decided).await.unwrap();
     let claimed = claim_all(&mut tx, host, at(60)).await;
     let ends = claimed
         .iter()
@@ -55,12 +54,12 @@ async fn five_launches_each(test: &TestDb) {
             false => run.succeeded("1", at(61)),
         });
     let ends: Vec<_> = ends.collect();
-    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 6);
+    assert_eq!(launch::finish(&mut tx, &ends).await.unwrap().len(), 6);
     let other = NewLaunch {
         package: "other".to_owned(),
         ..manual(2, 50)
     };
-    launches::insert(&mut tx, &[manual(1, 50), other])
+    launch::insert(&mut tx, &[manual(1, 50), other])
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -68,12 +67,12 @@ async fn five_launches_each(test: &TestDb) {
 
 async fn each_filter_selects_its_launches(test: TestDb) {
     five_launches_each(&test).await;
-    let mut all = list(&test, Filter::default()).await;
+    let mut all = list(&test, LaunchFilter::default()).await;
     assert_eq!(all.len(), 10);
     all.sort();
-    let of_first = Filter {
+    let of_first = LaunchFilter {
         schedule: Some("schedule-1"),
-        ..Filter::default()
+        ..LaunchFilter::default()
     };
     assert_eq!(
         list(&test, of_first.clone()).await,
@@ -83,35 +82,35 @@ async fn each_filter_selects_its_launches(test: TestDb) {
     let with_open = [LaunchStatus::Failed, LaunchStatus::Open];
     for (filter, expected) in [
         (
-            Filter {
+            LaunchFilter {
                 statuses: &failed,
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 30", "2 30"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 statuses: &failed,
                 ..of_first.clone()
             },
             vec!["1 30"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 statuses: &with_open,
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 30", "1 50", "2 30", "2 50"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 kind: Some(LaunchKind::Manual),
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 50", "2 50"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 reason: Some("overlap"),
                 ..of_first.clone()
             },
@@ -119,36 +118,36 @@ async fn each_filter_selects_its_launches(test: TestDb) {
         ),
         // A launch without a reason has the kind of its failure in its place.
         (
-            Filter {
+            LaunchFilter {
                 reason: Some("failed"),
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 30", "2 30"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 package: Some("other"),
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["2 50"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 package: Some("other"),
                 ..of_first.clone()
             },
             vec![],
         ),
         (
-            Filter {
+            LaunchFilter {
                 since: Some(at(20)),
                 until: Some(at(30)),
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 20", "2 20"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 since: Some(at(20)),
                 until: Some(at(30)),
                 ..of_first.clone()
@@ -156,25 +155,25 @@ async fn each_filter_selects_its_launches(test: TestDb) {
             vec!["1 20"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 since: Some(at(30)),
                 statuses: &failed,
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec!["1 30", "2 30"],
         ),
         (
-            Filter {
+            LaunchFilter {
                 since: Some(at(31)),
                 statuses: &failed,
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec![],
         ),
         (
-            Filter {
+            LaunchFilter {
                 schedule: Some("nobody"),
-                ..Filter::default()
+                ..LaunchFilter::default()
             },
             vec![],
         ),
@@ -189,17 +188,17 @@ async fn pages_of_a_filtered_list_continue_after_the_last_launch(test: TestDb) {
     five_launches_each(&test).await;
     let succeeded = [LaunchStatus::Succeeded];
     for schedule in [None, Some("schedule-2")] {
-        let filter = Filter {
+        let filter = LaunchFilter {
             schedule,
             statuses: &succeeded,
-            ..Filter::default()
+            ..LaunchFilter::default()
         };
         let whole = list(&test, filter.clone()).await;
         let mut tx = test.read().await;
         let mut paged = Vec::new();
         let mut after = None;
         loop {
-            let page = launch_list::filtered(&mut tx, &filter, after, 1, 10_000)
+            let page = launch::search(&mut tx, &filter, after, 1, 10_000)
                 .await
                 .unwrap();
             paged.extend(slots(&page));
@@ -216,14 +215,14 @@ async fn pages_of_a_filtered_list_continue_after_the_last_launch(test: TestDb) {
 async fn a_failure_behind_others(test: &TestDb) {
     let host = host_with_schedules(test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 1)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 1)]).await.unwrap();
     let claimed = claim_all(&mut tx, host, at(2)).await;
     let ends = [claimed[0].failed("it broke", at(3))];
-    runs::finish(&mut tx, &ends).await.unwrap();
+    launch::finish(&mut tx, &ends).await.unwrap();
     let later: Vec<NewLaunch> = (10..4_510)
         .map(|slot| skipped(1, slot, "overlap"))
         .collect();
-    launches::insert(&mut tx, &later).await.unwrap();
+    launch::insert(&mut tx, &later).await.unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -236,10 +235,10 @@ async fn a_launch_behind_thousands_of_others_is_found(test: TestDb) {
         (&with_open[..], None),
         (&failed[..], Some("schedule-1")),
     ] {
-        let filter = Filter {
+        let filter = LaunchFilter {
             schedule,
             statuses,
-            ..Filter::default()
+            ..LaunchFilter::default()
         };
         assert_eq!(list(&test, filter).await, ["1 1"]);
     }
@@ -251,44 +250,39 @@ async fn a_launch_behind_thousands_of_others_is_found(test: TestDb) {
             .unwrap()
     );
     tx.commit().await.unwrap();
-    let filter = Filter {
+    let filter = LaunchFilter {
         schedule: Some("schedule-1"),
         statuses: &failed,
-        ..Filter::default()
+        ..LaunchFilter::default()
     };
     assert_eq!(list(&test, filter).await, ["1 1"]);
 }
 
 async fn a_list_that_finds_nothing_says_where_it_stopped(test: TestDb) {
     a_failure_behind_others(&test).await;
-    let manual = Filter {
+    let manual = LaunchFilter {
         kind: Some(LaunchKind::Manual),
-        ..Filter::default()
+        ..LaunchFilter::default()
     };
     let mut tx = test.read().await;
-    let page = launch_list::filtered(&mut tx, &manual, None, 10, 4_000)
+    let page = launch::search(&mut tx, &manual, None, 10, 4_000)
         .await
         .unwrap();
     assert_eq!(page.rows, []);
     let last = page.continues_after.expect("older launches");
-    let row = launches::with_ids(&mut tx, &[last])
-        .await
-        .unwrap()
-        .remove(0);
+    let row = launch::with_ids(&mut tx, &[last]).await.unwrap().remove(0);
     assert_eq!(row.scheduled_time, at(510));
-    let rest = launch_list::filtered(&mut tx, &manual, Some(last), 10, 4_000)
+    let rest = launch::search(&mut tx, &manual, Some(last), 10, 4_000)
         .await
         .unwrap();
-    assert_eq!(rest, Page::default());
+    assert_eq!(rest, LaunchPage::default());
     // The failures are an index of their own.
     let failed = [LaunchStatus::Failed];
-    let failed = Filter {
+    let failed = LaunchFilter {
         statuses: &failed,
-        ..Filter::default()
+        ..LaunchFilter::default()
     };
-    let page = launch_list::filtered(&mut tx, &failed, None, 10, 1)
-        .await
-        .unwrap();
+    let page = launch::search(&mut tx, &failed, None, 10, 1).await.unwrap();
     assert_eq!(
         (slots(&page), page.continues_after),
         (vec!["1 1".to_owned()], None)
@@ -306,7 +300,7 @@ async fn launches_are_found_by_the_beginning_of_their_ids(test: TestDb) {
             id: *id,
             ..launch(1, slot)
         };
-        launches::insert(&mut tx, &[launch]).await.unwrap();
+        launch::insert(&mut tx, &[launch]).await.unwrap();
     }
     for (text, expected) in [
         (&ids[0].short(), &ids[..1]),
@@ -315,11 +309,9 @@ async fn launches_are_found_by_the_beginning_of_their_ids(test: TestDb) {
     ] {
         let short: campanile_model::ids::ShortId = text.parse().unwrap();
         let range = (short.first, short.last);
-        let found = launches::ids_between(&mut tx, range, None, 10).await;
+        let found = launch::ids_between(&mut tx, range, None, 10).await;
         assert_eq!(found.unwrap().ids, expected, "{text}");
-        let one = launches::ids_between(&mut tx, range, None, 1)
-            .await
-            .unwrap();
+        let one = launch::ids_between(&mut tx, range, None, 1).await.unwrap();
         assert_eq!(one.ids.len(), expected.len().min(1));
     }
 }
@@ -340,9 +332,9 @@ async fn digits_are_looked_for_in_one_namespace(test: TestDb) {
         }
     });
     let decided = Vec::from_iter(decided);
-    launches::insert(&mut tx, &decided).await.unwrap();
+    launch::insert(&mut tx, &decided).await.unwrap();
     let all = (LaunchId::FIRST, LaunchId::LAST);
-    let found = launches::ids_between(&mut tx, all, Some(&team), 5)
+    let found = launch::ids_between(&mut tx, all, Some(&team), 5)
         .await
         .unwrap();
     let own = decided
@@ -352,6 +344,6 @@ async fn digits_are_looked_for_in_one_namespace(test: TestDb) {
     own.sort_unstable();
     assert_eq!((found.ids, found.is_cut), (own, false));
     let none: Namespace = "none".parse().unwrap();
-    let found = launches::ids_between(&mut tx, all, Some(&none), 5).await;
+    let found = launch::ids_between(&mut tx, all, Some(&none), 5).await;
     assert_eq!(found.unwrap().ids, []);
 }

@@ -2,7 +2,7 @@
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, LaunchKind};
-use campanile_store::{Decision, LaunchStatus, launches, probe};
+use campanile_store::{Decision, LaunchStatus, launch, probe};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
@@ -23,21 +23,21 @@ async fn the_first_decision_about_a_slot_is_kept(test: TestDb) {
     host_with_schedules(&test, 1).await;
     let first = launch(1, 10);
     let mut tx = test.write().await;
-    launches::insert(&mut tx, std::slice::from_ref(&first))
+    launch::insert(&mut tx, std::slice::from_ref(&first))
         .await
         .unwrap();
     tx.commit().await.unwrap();
     // The same decision again, and other decisions about the same slot.
-    let late = launches::NewLaunch {
+    let late = launch::NewLaunch {
         kind: LaunchKind::Catchup,
         ..skipped(1, 10, "missed")
     };
-    let other_version = launches::NewLaunch {
+    let other_version = launch::NewLaunch {
         digest: Some(ArtifactDigest::of(b"other")),
         ..launch(1, 10)
     };
     let mut tx = test.write().await;
-    launches::insert(
+    launch::insert(
         &mut tx,
         &[first.clone(), late, other_version, launch(1, 20)],
     )
@@ -45,7 +45,7 @@ async fn the_first_decision_about_a_slot_is_kept(test: TestDb) {
     .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
+    let rows = launch::of_schedule(&mut tx, schedule_id(1), 10)
         .await
         .unwrap();
     assert_eq!(rows.len(), 2);
@@ -61,12 +61,12 @@ async fn the_first_decision_about_a_slot_is_kept(test: TestDb) {
 async fn a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows(test: TestDb) {
     host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 10), manual(1, 10)])
+    launch::insert(&mut tx, &[launch(1, 10), manual(1, 10)])
         .await
         .unwrap();
     // A repeated request is the same launch.
-    launches::insert(&mut tx, &[manual(1, 10)]).await.unwrap();
-    let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
+    launch::insert(&mut tx, &[manual(1, 10)]).await.unwrap();
+    let rows = launch::of_schedule(&mut tx, schedule_id(1), 10)
         .await
         .unwrap();
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.kind.as_str()).collect();
@@ -77,12 +77,12 @@ async fn a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows(test: TestD
 async fn launches_are_listed_newest_slot_first(test: TestDb) {
     host_with_schedules(&test, 2).await;
     // The order of the decisions is not the order of the slots.
-    let decided = |schedule, slot, second| launches::NewLaunch {
+    let decided = |schedule, slot, second| launch::NewLaunch {
         decided_at: at(second),
         ..launch(schedule, slot)
     };
     let mut tx = test.write().await;
-    launches::insert(
+    launch::insert(
         &mut tx,
         &[
             decided(1, 10, 50),
@@ -93,7 +93,7 @@ async fn launches_are_listed_newest_slot_first(test: TestDb) {
     )
     .await
     .unwrap();
-    let labels = |rows: &[launches::LaunchRow]| -> Vec<String> {
+    let labels = |rows: &[launch::LaunchRow]| -> Vec<String> {
         let each = rows.iter();
         each.map(|row| {
             let slot = row.scheduled_time.since(at(0)).as_secs();
@@ -101,36 +101,34 @@ async fn launches_are_listed_newest_slot_first(test: TestDb) {
         })
         .collect()
     };
-    let all = launches::list(&mut tx, None, 10).await.unwrap();
+    let all = launch::list(&mut tx, None, 10).await.unwrap();
     let slots: Vec<u64> = all
         .iter()
         .map(|row| row.scheduled_time.since(at(0)).as_secs())
         .collect();
     assert_eq!(slots, [20, 20, 10, 10]);
-    let first = launches::list(&mut tx, None, 3).await.unwrap();
+    let first = launch::list(&mut tx, None, 3).await.unwrap();
     assert_eq!(first[..], all[..3]);
-    let rest = launches::list(&mut tx, Some(all[2].id), 3).await.unwrap();
+    let rest = launch::list(&mut tx, Some(all[2].id), 3).await.unwrap();
     assert_eq!(rest[..], all[3..]);
-    let one = launches::list_of(&mut tx, "schedule-1", None, 10)
+    let one = launch::list_of(&mut tx, "schedule-1", None, 10)
         .await
         .unwrap();
     assert_eq!(labels(&one), ["schedule-1 20", "schedule-1 10"]);
-    let older = launches::list_of(&mut tx, "schedule-1", Some(one[0].id), 10)
+    let older = launch::list_of(&mut tx, "schedule-1", Some(one[0].id), 10)
         .await
         .unwrap();
     assert_eq!(older[..], one[1..]);
     assert_eq!(
-        launches::list_of(&mut tx, "nobody", None, 10)
-            .await
-            .unwrap(),
+        launch::list_of(&mut tx, "nobody", None, 10).await.unwrap(),
         []
     );
-    let by_slot = launches::of_schedule(&mut tx, schedule_id(1), 10)
+    let by_slot = launch::of_schedule(&mut tx, schedule_id(1), 10)
         .await
         .unwrap();
     assert_eq!(labels(&by_slot), ["schedule-1 20", "schedule-1 10"]);
     assert_eq!(
-        launches::of_schedule(&mut tx, schedule_id(1), 1)
+        launch::of_schedule(&mut tx, schedule_id(1), 1)
             .await
             .unwrap()[..],
         by_slot[..1]
@@ -172,14 +170,14 @@ async fn the_readable_views_show_ids_and_instants_as_text(test: TestDb) {
 
 async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
     host_with_schedules(&test, 1).await;
-    let range = launches::NewLaunch {
+    let range = launch::NewLaunch {
         last_scheduled_time: at(90),
         slot_count: 9,
         ..skipped(1, 10, "catchup_latest")
     };
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[range]).await.unwrap();
-    let row = &launches::list(&mut tx, None, 10).await.unwrap()[0];
+    launch::insert(&mut tx, &[range]).await.unwrap();
+    let row = &launch::list(&mut tx, None, 10).await.unwrap()[0];
     assert_eq!(
         (row.scheduled_time, row.last_scheduled_time, row.slot_count),
         (at(10), at(90), 9)
@@ -195,7 +193,7 @@ async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
         "it is finished when it is decided"
     );
     assert_eq!(row.digest, None);
-    let claimable = campanile_store::claims::claimable(&mut tx, host_id(1), at(1_000), 10)
+    let claimable = campanile_store::launch::claimable(&mut tx, host_id(1), at(1_000), 10)
         .await
         .unwrap();
     assert_eq!(claimable, [], "no host can claim it");
@@ -204,11 +202,11 @@ async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
 async fn launches_of_a_removed_schedule_stay_in_the_table(test: TestDb) {
     host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     campanile_store::schedules::remove(&mut tx, schedule_id(1), at(11))
         .await
         .unwrap();
-    let rows = launches::list_of(&mut tx, "schedule-1", None, 10)
+    let rows = launch::list_of(&mut tx, "schedule-1", None, 10)
         .await
         .unwrap();
     assert_eq!(rows.len(), 1);

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_store::Db;
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::runs;
+use campanile_store::launch::{self, NewLaunch};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{ClaimedRun, at, claim_all, host_with_schedules, launch};
@@ -28,7 +27,7 @@ async fn renewals_and_ends_do_not_deadlock(test: TestDb) {
             .chunks(100)
         {
             let slots: Vec<NewLaunch> = slots.iter().map(|slot| launch(1, *slot)).collect();
-            launches::insert(&mut tx, &slots).await.unwrap();
+            launch::insert(&mut tx, &slots).await.unwrap();
         }
         let now = at(first + LAUNCHES);
         let mut claimed = claim_all(&mut tx, host, now).await;
@@ -57,7 +56,7 @@ async fn finish_all(db: Db, claimed: Vec<ClaimedRun>, now: Timestamp) {
         let ends = claimed.iter().skip(piece).step_by(PIECES);
         let ends: Vec<_> = ends.map(|run| run.succeeded("1", now)).collect();
         let mut tx = db.write().await.unwrap();
-        let finished = runs::finish(&mut tx, &ends).await;
+        let finished = launch::finish(&mut tx, &ends).await;
         assert_eq!(finished.unwrap().len(), ends.len());
         tx.commit().await.unwrap();
     }
@@ -69,7 +68,7 @@ async fn renew_until_none(db: Db, claimed: Vec<ClaimedRun>, now: Timestamp) {
     for seconds in 0.. {
         let mut tx = db.write().await.unwrap();
         let until = now.plus(Duration::from_secs(30 + seconds));
-        let renewed = runs::renew(&mut tx, &held, until).await.unwrap();
+        let renewed = launch::renew(&mut tx, &held, until).await.unwrap();
         tx.commit().await.unwrap();
         if renewed.is_empty() {
             return;

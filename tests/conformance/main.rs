@@ -25,6 +25,7 @@ mod host_steps;
 mod hosts;
 mod last_result;
 mod launch_admin;
+mod launch_life;
 mod launch_list;
 mod launches;
 mod lock_order;

@@ -7,7 +7,7 @@ use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::status::EventKind;
 use campanile_package::PluginsFolder;
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::{LaunchStatus, events, schedules, stats};
 use campanile_tests::{TestDb, on_both};
 
@@ -65,7 +65,7 @@ impl Site {
 
 /// Return the launches, oldest slot first.
 async fn rows(test: &TestDb) -> Vec<LaunchRow> {
-    let mut rows = launches::list(&mut test.read().await, None, 100)
+    let mut rows = launch::list(&mut test.read().await, None, 100)
         .await
         .unwrap();
     rows.reverse();

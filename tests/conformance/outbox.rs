@@ -14,7 +14,7 @@ use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Policies;
 use campanile_store::events::{self, EventKind};
 use campanile_store::outbox::{self, MessageRow, MessageStatus};
-use campanile_store::{FailureKind, HostLock, LaunchStatus, hosts, launches};
+use campanile_store::{FailureKind, HostLock, LaunchStatus, hosts, launch};
 use campanile_tests::{Backend, TestDb, on_both, once_package};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
@@ -329,7 +329,7 @@ async fn a_message_without_a_grant_denies_the_call(test: TestDb) {
     let host = Host::start(&test, sidecar).await;
     assert_eq!(host.step("11:00:00").await, 0);
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(launch.status, LaunchStatus::Failed);
     assert_eq!(launch.failure, Some(FailureKind::Denied));
     let message = launch.message.unwrap();
@@ -369,7 +369,7 @@ async fn a_message_that_holds_a_secret_is_refused(test: TestDb) {
     let host = Host::start(&test, &sidecar).await;
     assert_eq!(host.step("11:00:00").await, 0);
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(launch.status, LaunchStatus::Failed, "{launch:?}");
     let message = launch.message.unwrap();
     assert!(

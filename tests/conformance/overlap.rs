@@ -6,8 +6,7 @@ use campanile_control::admin::schedule_admin::{self, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Keep, Overlap, OverlapDecision, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::{self, LaunchRow, RunEnd};
 use campanile_store::schedules::{self, Revision};
 use campanile_store::{Origin, Tx};
 use campanile_tests::{TestDb, on_both};
@@ -110,7 +109,7 @@ impl TestHost {
 
     pub async fn rows(&self) -> Vec<LaunchRow> {
         let mut tx: Tx = self.test.read().await;
-        let mut rows = launches::list(&mut tx, None, 100).await.unwrap();
+        let mut rows = launch::list(&mut tx, None, 100).await.unwrap();
         rows.sort_by_key(|row| row.scheduled_time);
         rows
     }

@@ -9,11 +9,9 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::labels::Labels;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::claims::{self, RetriesOf, WaitingClass};
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::launch::{self, NewLaunch, RetriesOf, RunEnd, WaitingClass};
 use campanile_store::schedules::Revision;
-use campanile_store::{LaunchStatus, Origin, Tx, hosts, recovery, stats};
+use campanile_store::{LaunchStatus, Origin, Tx, hosts, stats};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
@@ -75,8 +73,8 @@ async fn a_host_claims_only_launches_whose_labels_it_has(test: TestDb) {
         group_name: Some("db".to_owned()),
         ..needs("gpu", 50)
     };
-    launches::insert(&mut tx, &all).await.unwrap();
-    launches::insert(&mut tx, &[of_group]).await.unwrap();
+    launch::insert(&mut tx, &all).await.unwrap();
+    launch::insert(&mut tx, &[of_group]).await.unwrap();
     for (number, expected, in_group) in [
         (1, &[10][..], 0),
         (2, &[10, 20], 1),
@@ -85,7 +83,7 @@ async fn a_host_claims_only_launches_whose_labels_it_has(test: TestDb) {
     ] {
         let host = host_id(number);
         let expected: Vec<Timestamp> = expected.iter().map(|slot| at(*slot)).collect();
-        let claimable = claims::claimable(&mut tx, host, at(60), 9).await.unwrap();
+        let claimable = launch::claimable(&mut tx, host, at(60), 9).await.unwrap();
         let slots: Vec<_> = claimable.iter().map(|it| it.scheduled_time).collect();
         assert_eq!(slots, expected, "host {number}");
         let class = |name: &str| WaitingClass {
@@ -94,12 +92,12 @@ async fn a_host_claims_only_launches_whose_labels_it_has(test: TestDb) {
             proposed: false,
         };
         let of_package = class(fixtures::PACKAGE);
-        let open = claims::open_of_package(&mut tx, host, at(60), 9, &of_package).await;
+        let open = launch::open_of_package(&mut tx, host, at(60), 9, &of_package).await;
         assert_eq!(open.unwrap().len(), expected.len(), "host {number}");
-        let open = claims::open_of_group(&mut tx, host, at(60), 9, &class("db")).await;
+        let open = launch::open_of_group(&mut tx, host, at(60), 9, &class("db")).await;
         assert_eq!(open.unwrap().len(), in_group, "host {number}");
     }
-    let row = launches::list(&mut tx, None, 9).await.unwrap();
+    let row = launch::list(&mut tx, None, 9).await.unwrap();
     let kept = row.iter().find(|row| row.scheduled_time == at(30)).unwrap();
     assert_eq!(kept.run_on, Some(labels("eu,ssd")));
 }
@@ -111,10 +109,10 @@ async fn a_retry_waits_for_a_host_with_its_labels(test: TestDb) {
     add_schedule(&mut tx, 1, 10).await;
     let run = insert_and_claim(&mut tx, host_id(1), &[needs("gpu", 10)], at(10)).await[0];
     let waits = run.finish(RunEnd::Waiting { retry_at: at(20) }, at(12));
-    runs::finish(&mut tx, &[waits]).await.unwrap();
+    launch::finish(&mut tx, &[waits]).await.unwrap();
     for (number, expected) in [(2, 0), (1, 1)] {
         let of = RetriesOf::AnyPackage;
-        let due = claims::retries(&mut tx, of, host_id(number), at(30), 9).await;
+        let due = launch::retries(&mut tx, of, host_id(number), at(30), 9).await;
         assert_eq!(due.unwrap().len(), expected, "host {number}");
     }
 }
@@ -124,11 +122,9 @@ async fn an_open_launch_is_not_lost_while_only_hosts_without_its_labels_are_idle
     add_host(&mut tx, 1, "gpu").await;
     add_host(&mut tx, 2, "").await;
     add_schedule(&mut tx, 1, 10).await;
-    launches::insert(&mut tx, &[needs("gpu", 10)])
-        .await
-        .unwrap();
+    launch::insert(&mut tx, &[needs("gpu", 10)]).await.unwrap();
     for (number, expected) in [(2, 0), (1, 1)] {
-        let lost = recovery::orphaned_launches(&mut tx, host_id(number), at(500), 9).await;
+        let lost = launch::orphaned_launches(&mut tx, host_id(number), at(500), 9).await;
         assert_eq!(lost.unwrap().len(), expected, "host {number}");
     }
 }
@@ -143,7 +139,7 @@ async fn labels_that_no_live_host_has_are_named(test: TestDb) {
         needs("eu,tpu", 3),
         needs("eu,tpu", 4),
     ];
-    launches::insert(&mut tx, &all).await.unwrap();
+    launch::insert(&mut tx, &all).await.unwrap();
     let missing =
         async |tx: &mut Tx, since, now| stats::missing_labels(tx, since, now, 9).await.unwrap();
     let tpu = (labels("eu,tpu"), 2, at(3));
@@ -221,7 +217,7 @@ async fn claim_at_once(engine: &Engine, now: Timestamp) -> usize {
 }
 
 async fn statuses(test: &TestDb) -> Vec<LaunchStatus> {
-    let rows = launches::list(&mut test.read().await, None, 99).await;
+    let rows = launch::list(&mut test.read().await, None, 99).await;
     rows.unwrap().iter().map(|row| row.status).collect()
 }
 
@@ -234,7 +230,7 @@ async fn a_launch_decided_by_a_host_without_its_labels_is_opened(test: TestDb) {
     add_each(&test, 2, needs).await;
     assert_eq!(claim_at_once(&engine, now()).await, 1);
     assert_eq!(engine.claim(now()).await.unwrap().len(), 0);
-    let rows = launches::list(&mut test.read().await, None, 9).await;
+    let rows = launch::list(&mut test.read().await, None, 9).await;
     let mut rows: Vec<_> = rows
         .unwrap()
         .into_iter()
@@ -325,7 +321,7 @@ async fn open_launches_go_to_the_host_with_fewer_runs(test: TestDb) {
             ..launch(number, 11)
         })
         .collect();
-    launches::insert(&mut tx, &waiting).await.unwrap();
+    launch::insert(&mut tx, &waiting).await.unwrap();
     tx.commit().await.unwrap();
     let claimed = one.claim(at(11)).await.unwrap();
     match test.backend() {

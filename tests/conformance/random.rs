@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, InputHash, LaunchKind, ScheduleId};
-use campanile_store::claims::{self, Claim};
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{
+    self, Claim, NewLaunch, RecoveryAction, RecoveryDecision, RunEnd, RunHashes,
+};
 use campanile_store::packages;
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::runs::{self, RunEnd, RunHashes};
+use campanile_store::runs;
 use campanile_store::schedules::{self, CursorMove, Revision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
@@ -273,7 +273,7 @@ async fn decide(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
             ..base
         });
     }
-    let answer = launches::insert(tx, &decided).await;
+    let answer = launch::insert(tx, &decided).await;
     list.count_effect("decided", decided.len());
     (
         "decide",
@@ -304,7 +304,7 @@ async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
     if package.digest.is_none() {
         return ("trigger", "no version".to_owned(), false);
     }
-    let answer = launches::insert(tx, &[launch]).await;
+    let answer = launch::insert(tx, &[launch]).await;
     list.count_effect("triggered", 1);
     ("trigger", text(&answer), true)
 }
@@ -312,7 +312,7 @@ async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
 async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let host = list.any_host();
     let limit = list.random.random_range(0..6);
-    let open = claims::claimable(tx, host, now, limit).await.unwrap();
+    let open = launch::claimable(tx, host, now, limit).await.unwrap();
     let answer = format!("{open:?}");
     let mut new = Vec::new();
     for launch in &open {
@@ -326,7 +326,7 @@ async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRes
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
-    claims::claim(tx, host, &new, now, lease_until)
+    launch::claim(tx, host, &new, now, lease_until)
         .await
         .unwrap();
     let commits = !list.one_in(12);
@@ -362,7 +362,7 @@ async fn finish(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
         };
         if finishes
             .iter()
-            .any(|other: &runs::Finish| other.run_id.launch() == run.launch_id())
+            .any(|other: &launch::Finish| other.run_id.launch() == run.launch_id())
         {
             continue;
         }
@@ -382,7 +382,7 @@ async fn finish(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
         }
         finishes.push(finish);
     }
-    let applied = runs::finish(tx, &finishes).await;
+    let applied = launch::finish(tx, &finishes).await;
     list.count_effect("finished", applied.as_ref().map_or(0, Vec::len));
     list.count_effect(
         "refused",
@@ -410,7 +410,7 @@ async fn renew_or_record(tx: &mut Tx, list: &mut OperationList, now: Timestamp) 
             .map(|run| (run.run_id, run.fence))
             .collect();
         fences.dedup_by_key(|(run, _)| *run);
-        let renewed = runs::renew(tx, &fences, now.plus(Duration::from_secs(90))).await;
+        let renewed = launch::renew(tx, &fences, now.plus(Duration::from_secs(90))).await;
         list.count_effect("renewed", renewed.as_ref().map_or(0, Vec::len));
         return ("renew", text(&sorted(renewed)), true);
     }
@@ -418,19 +418,19 @@ async fn renew_or_record(tx: &mut Tx, list: &mut OperationList, now: Timestamp) 
         return ("record", "nothing".to_owned(), false);
     };
     let task = random_task(list);
-    let recorded = runs::record_tasks(tx, run.run_id, run.fence, &[task]).await;
+    let recorded = launch::record_tasks(tx, run.run_id, run.fence, &[task]).await;
     list.count_effect("recorded", usize::from(matches!(recorded, Ok(true))));
     ("record", text(&recorded), true)
 }
 
 async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let retry_before = now.minus(Duration::from_secs(600));
-    let lost = recovery::orphaned_runs(tx, now, retry_before, 20)
+    let lost = launch::orphaned_runs(tx, now, retry_before, 20)
         .await
         .unwrap();
     let host = list.any_host();
     let untouched_since = now.minus(Duration::from_secs(300));
-    let unclaimed = recovery::orphaned_launches(tx, host, untouched_since, 20)
+    let unclaimed = launch::orphaned_launches(tx, host, untouched_since, 20)
         .await
         .unwrap();
     let answer = format!("{lost:?} {unclaimed:?}");
@@ -440,8 +440,8 @@ async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
             if orphan.missing_since.is_some() && !list.one_in(3) {
                 continue;
             }
-            let action = match orphan.recoveries {
-                _ if orphan.cancel_deadline.is_some() => RecoveryAction::Cancel,
+            let action = match orphan.life.recoveries {
+                _ if orphan.life.must_end => RecoveryAction::Cancel,
                 _ if !orphan.enabled => RecoveryAction::Abandon("schedule_disabled"),
                 2.. => RecoveryAction::MarkUnknown,
                 _ => RecoveryAction::RunAgain,
@@ -459,7 +459,7 @@ async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
                 not_before: None,
             });
         }
-        recovery::apply(tx, host, &decisions, "gone", now)
+        launch::recover(tx, host, &decisions, "gone", now)
             .await
             .unwrap();
     }
@@ -504,11 +504,11 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
     let results = [
         text(&stats::counts(tx, since).await),
         text(&stats::health_signs(tx, now, now, now).await),
-        text(&launches::list_of(tx, "schedule-3", None, 50).await),
+        text(&launch::list_of(tx, "schedule-3", None, 50).await),
         text(&runs::list(tx, None, 20).await),
         text(&schedules::all(tx).await),
-        text(&claims::next_wake(tx, now).await),
-        text(&claims::next_wake_of_groups(tx, now).await),
+        text(&launch::next_wake(tx, now).await),
+        text(&launch::next_wake_of_groups(tx, now).await),
         text(&schedules::next_due(tx).await),
         text(&events_without_ids(tx).await),
         text(&changes::counter(tx).await),

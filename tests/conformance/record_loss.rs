@@ -5,7 +5,7 @@ use std::time::Duration;
 use campanile_engine::EngineError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::status::EventKind;
-use campanile_store::launches;
+use campanile_store::launch;
 use campanile_store::{LaunchStatus, events, hosts, schedules};
 use campanile_tests::{TestDb, on_both};
 
@@ -105,7 +105,7 @@ async fn a_host_records_itself_and_its_packages_again(test: TestDb) {
     engine.renew(slot).await.unwrap();
     let ticked = engine.tick(slot).await.unwrap();
     assert_eq!((ticked.decisions, ticked.finished), (1, 1));
-    let launches = launches::list(&mut test.read().await, None, 10).await;
+    let launches = launch::list(&mut test.read().await, None, 10).await;
     assert_eq!(launches.unwrap()[0].status, LaunchStatus::Succeeded);
     // While nothing is lost, nothing is recorded again.
     let count = async || {

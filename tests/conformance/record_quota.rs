@@ -10,7 +10,7 @@ use campanile_package::quota::{NamespaceQuota, Namespaces};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Revision};
-use campanile_store::{FailureKind, LaunchStatus, Origin, launches, package_record, probe};
+use campanile_store::{FailureKind, LaunchStatus, Origin, launch, package_record, probe};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{insert_schedule, schedule_id};
@@ -92,7 +92,7 @@ async fn the_packages_of_a_namespace_fail_together(test: TestDb) {
         let now = clock_time(minute);
         clock.advance_to(now);
         assert_eq!(engine.tick(now).await.unwrap().finished, 2, "{minute}");
-        let newest = launches::list(&mut test.read().await, None, 2).await;
+        let newest = launch::list(&mut test.read().await, None, 2).await;
         let newest = newest.unwrap().into_iter();
         failed.extend(newest.filter_map(|launch| launch.message));
     }
@@ -131,7 +131,7 @@ async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: Tes
     let note = paused.pause_note.unwrap();
     assert!(note.contains("3KiB a day is their quota"), "{note}");
     let mut tx = test.read().await;
-    let of_proposed = launches::of_schedule(&mut tx, schedule_id(1), 10).await;
+    let of_proposed = launch::of_schedule(&mut tx, schedule_id(1), 10).await;
     assert_eq!(of_proposed.unwrap().len(), 3);
     drop(tx);
 
@@ -152,7 +152,7 @@ async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
         clock.advance_to(now);
         assert_eq!(engine.tick(now).await.unwrap().finished, 1);
         let mut tx = test.read().await;
-        let newest = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+        let newest = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
         now = now.plus(Duration::from_secs(60));
         newest
     };

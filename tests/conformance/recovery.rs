@@ -1,14 +1,13 @@
 //! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches never change.
 
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
-use campanile_store::claims;
-use campanile_store::launches::NewLaunch;
-use campanile_store::recovery::{
-    self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
+use campanile_model::life::Life;
+use campanile_store::launch::{
+    self, NewLaunch, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision, RunEnd,
 };
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::runs;
 use campanile_store::task_runs;
-use campanile_store::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
+use campanile_store::{Decision, FailureKind, LaunchStatus, RunStatus, hosts, packages, schedules};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
@@ -48,16 +47,16 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
     let first = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let second = insert_and_claim(&mut tx, host, &[launch(2, 11)], at(20)).await[0];
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(39), at(0), 9)
+        launch::orphaned_runs(&mut tx, at(39), at(0), 9)
             .await
             .unwrap(),
         []
     );
-    let lost = recovery::orphaned_runs(&mut tx, at(40), at(0), 9)
+    let lost = launch::orphaned_runs(&mut tx, at(40), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [first.launch_id()]);
-    let lost = recovery::orphaned_runs(&mut tx, at(50), at(0), 9)
+    let lost = launch::orphaned_runs(&mut tx, at(50), at(0), 9)
         .await
         .unwrap();
     assert_eq!(
@@ -66,24 +65,24 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
         "earliest first"
     );
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(50), at(0), 1)
+        launch::orphaned_runs(&mut tx, at(50), at(0), 1)
             .await
             .unwrap()
             .len(),
         1
     );
     // A finished run and a waiting run are not lost.
-    runs::finish(&mut tx, &[first.succeeded("1", at(45))])
+    launch::finish(&mut tx, &[first.succeeded("1", at(45))])
         .await
         .unwrap();
-    runs::finish(
+    launch::finish(
         &mut tx,
         &[second.finish(RunEnd::Waiting { retry_at: at(60) }, at(45))],
     )
     .await
     .unwrap();
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(99), at(0), 9)
+        launch::orphaned_runs(&mut tx, at(99), at(0), 9)
             .await
             .unwrap(),
         []
@@ -100,7 +99,7 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
     let run_of_stopped_host =
         insert_and_claim(&mut tx, stopped_host, &[launch(3, 12)], at(12)).await[0];
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
+        launch::orphaned_runs(&mut tx, at(13), at(0), 9)
             .await
             .unwrap(),
         []
@@ -109,7 +108,7 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
         .await
         .unwrap();
     hosts::end(&mut tx, stopped_host, at(13)).await.unwrap();
-    let lost = recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
+    let lost = launch::orphaned_runs(&mut tx, at(13), at(0), 9)
         .await
         .unwrap();
     assert_eq!(
@@ -119,30 +118,30 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
             run_of_stopped_host.launch_id()
         ]
     );
-    assert!(lost[0].has_run);
+    assert!(lost[0].life.has_run);
 }
 
 async fn a_retry_that_no_host_claims_in_time_is_orphaned(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
-    runs::finish(
+    launch::finish(
         &mut tx,
         &[claimed.finish(RunEnd::Waiting { retry_at: at(20) }, at(12))],
     )
     .await
     .unwrap();
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(99), at(19), 9)
+        launch::orphaned_runs(&mut tx, at(99), at(19), 9)
             .await
             .unwrap(),
         []
     );
-    let lost = recovery::orphaned_runs(&mut tx, at(99), at(20), 9)
+    let lost = launch::orphaned_runs(&mut tx, at(99), at(20), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [claimed.launch_id()]);
-    recovery::apply(
+    launch::recover(
         &mut tx,
         host,
         &[decision_to_run_again(&claimed)],
@@ -160,11 +159,11 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     let mut tx = test.write().await;
     add_host(&mut tx, 2, at(0)).await;
     add_host(&mut tx, 3, at(0)).await;
-    let decided_by_host = |schedule, slot, host| launches::NewLaunch {
+    let decided_by_host = |schedule, slot, host| launch::NewLaunch {
         decided_by: Some(host_id(host)),
         ..launch(schedule, slot)
     };
-    let unclaimed = launches::NewLaunch {
+    let unclaimed = launch::NewLaunch {
         decided_by: None,
         ..launch(1, 13)
     };
@@ -174,9 +173,9 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
         decided_by_host(3, 12, 3),
         unclaimed,
     ];
-    launches::insert(&mut tx, &all).await.unwrap();
+    launch::insert(&mut tx, &all).await.unwrap();
     assert_eq!(
-        recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
+        launch::orphaned_launches(&mut tx, host_id(1), at(10), 9)
             .await
             .unwrap(),
         []
@@ -186,28 +185,28 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     hosts::mark_predecessors_dead(&mut tx, "host-2", at(14))
         .await
         .unwrap();
-    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
+    let lost = launch::orphaned_launches(&mut tx, host_id(1), at(10), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
-    assert!(!lost[0].has_run);
+    assert!(!lost[0].life.has_run);
     // No host has claimed them since they were decided.
-    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(13), 9)
+    let lost = launch::orphaned_launches(&mut tx, host_id(1), at(13), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[0].id, all[1].id, all[2].id]);
-    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(99), 9)
+    let lost = launch::orphaned_launches(&mut tx, host_id(1), at(99), 9)
         .await
         .unwrap();
     assert_eq!(lost.len(), 4);
     assert_eq!(
-        recovery::orphaned_launches(&mut tx, host_id(1), at(99), 2)
+        launch::orphaned_launches(&mut tx, host_id(1), at(99), 2)
             .await
             .unwrap(),
         lost[..2]
     );
     // A host without the package cannot claim them. It still finds the launches of the dead host.
-    let lost = recovery::orphaned_launches(&mut tx, host_id(9), at(99), 9)
+    let lost = launch::orphaned_launches(&mut tx, host_id(9), at(99), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
@@ -217,15 +216,15 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
         action: RecoveryAction::RunAgain,
         not_before: None,
     };
-    recovery::apply(&mut tx, host_id(1), &[decision], "lost", at(200))
+    launch::recover(&mut tx, host_id(1), &[decision], "lost", at(200))
         .await
         .unwrap();
-    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(200), 9)
+    let lost = launch::orphaned_launches(&mut tx, host_id(1), at(200), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id, all[2].id, all[3].id]);
     assert_eq!(
-        recovery::orphaned_launches(&mut tx, host_id(1), at(201), 9)
+        launch::orphaned_launches(&mut tx, host_id(1), at(201), 9)
             .await
             .unwrap()
             .len(),
@@ -237,7 +236,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
     let host = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], at(11)).await;
-    launches::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
     schedules::pause(&mut tx, schedule_id(1), PAUSE, at(13))
         .await
         .unwrap();
@@ -249,21 +248,18 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         .unwrap();
     packages::withdraw_ended(&mut tx).await.unwrap();
     packages::mark_missing(&mut tx, at(16)).await.unwrap();
-    let runs = recovery::orphaned_runs(&mut tx, at(17), at(0), 9)
+    let runs = launch::orphaned_runs(&mut tx, at(17), at(0), 9)
         .await
         .unwrap();
     let paused = OrphanedLaunch {
         launch_id: claimed[0].launch_id(),
-        has_run: true,
+        life: Life::decided(Decision::Launched, Some(1)),
         schedule_id: claimed[0].schedule_id,
         schedule_revision: 1,
-        cancel_deadline: None,
         kind: LaunchKind::Schedule,
         schedule: "schedule-1".to_owned(),
         scheduled_time: at(10),
         claimable_since: at(10),
-        recoveries: 0,
-        lost_runs: 0,
         started_at: Some(at(11)),
         not_before: None,
         host_id: Some(host),
@@ -278,7 +274,6 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         launch_id: claimed[1].launch_id(),
         schedule_id: claimed[1].schedule_id,
         schedule_revision: 1,
-        cancel_deadline: None,
         kind: LaunchKind::Schedule,
         schedule: "schedule-2".to_owned(),
         scheduled_time: at(11),
@@ -288,7 +283,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         ..paused.clone()
     };
     assert_eq!(runs, [paused, removed]);
-    let decided = recovery::orphaned_launches(&mut tx, host_id(1), at(0), 9)
+    let decided = launch::orphaned_launches(&mut tx, host_id(1), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&decided), [launch(3, 12).id]);
@@ -310,7 +305,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     let args = by_hand.args.clone();
     let first = insert_and_claim(&mut tx, host_1, &[by_hand], at(10)).await[0];
     let call = task_run("build", 1);
-    runs::record_tasks(
+    launch::record_tasks(
         &mut tx,
         first.run_id,
         first.fence,
@@ -321,24 +316,22 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     let mut newest = first;
     for round in 1..=3i64 {
         let now = at(100 * round as u64);
-        let lost = recovery::orphaned_runs(&mut tx, now, at(0), 9)
-            .await
-            .unwrap();
-        assert_eq!((lost.len(), lost[0].recoveries), (1, round - 1));
+        let lost = launch::orphaned_runs(&mut tx, now, at(0), 9).await.unwrap();
+        assert_eq!((lost.len(), lost[0].life.recoveries), (1, round - 1));
         let decision = RecoveryDecision {
             launch_id: lost[0].launch_id,
             action: RecoveryAction::RunAgain,
             not_before: None,
         };
-        recovery::apply(&mut tx, host_2, &[decision], "its host died", now)
+        launch::recover(&mut tx, host_2, &[decision], "its host died", now)
             .await
             .unwrap();
-        let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+        let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
         assert_eq!(
             (row.status, row.recoveries, row.attempts),
             (LaunchStatus::Open, round, round)
         );
-        let claimable = &claims::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
+        let claimable = &launch::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
         assert_eq!(
             (claimable.recoveries, claimable.recovered_at),
             (round, Some(now))
@@ -366,7 +359,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
         .await
         .unwrap();
     assert_eq!((calls.len(), calls[0].run_number), (1, 1));
-    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(row.run_id.0, Some(newest.run_id));
     let listed = runs::list(&mut tx, None, 9).await.unwrap();
     let listed: Vec<RunId> = listed.iter().map(|run| run.id).collect();
@@ -378,13 +371,13 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     assert_eq!(lost.unwrap(), [1, 2, 3]);
     // Only the newest run finishes the launch.
     assert_eq!(
-        runs::finish(&mut tx, &[first.succeeded("1", at(301))])
+        launch::finish(&mut tx, &[first.succeeded("1", at(301))])
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        runs::finish(&mut tx, &[newest.succeeded("2", at(302))])
+        launch::finish(&mut tx, &[newest.succeeded("2", at(302))])
             .await
             .unwrap()
             .len(),
@@ -401,7 +394,7 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
-    launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
     let abandon = [
         RecoveryDecision {
             action: RecoveryAction::Abandon("recovery_attempts"),
@@ -413,12 +406,12 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
             not_before: None,
         },
     ];
-    recovery::apply(&mut tx, host, &abandon, "its host died", at(50))
+    launch::recover(&mut tx, host, &abandon, "its host died", at(50))
         .await
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let rows = launches::list(&mut tx, None, 9).await.unwrap();
+    let rows = launch::list(&mut tx, None, 9).await.unwrap();
     for (row, reason) in rows.iter().zip(["schedule_deleted", "recovery_attempts"]) {
         assert_eq!(
             (row.status, row.reason.as_deref()),
@@ -446,17 +439,17 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
             ..decision.clone()
         })
         .collect();
-    recovery::apply(&mut tx, host, &run_again, "again", at(60))
+    launch::recover(&mut tx, host, &run_again, "again", at(60))
         .await
         .unwrap();
     assert_eq!(
-        recovery::orphaned_runs(&mut tx, at(999), at(999), 9)
+        launch::orphaned_runs(&mut tx, at(999), at(999), 9)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        recovery::orphaned_launches(&mut tx, host_id(1), at(999), 9)
+        launch::orphaned_launches(&mut tx, host_id(1), at(999), 9)
             .await
             .unwrap(),
         []
@@ -477,15 +470,15 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
         claimed[1].failed("no", at(21)),
     ];
     ends[0].tasks = vec![task_run("build", 1)];
-    runs::finish(&mut tx, &ends).await.unwrap();
+    launch::finish(&mut tx, &ends).await.unwrap();
     let abandon = RecoveryDecision {
         action: RecoveryAction::Abandon("recovery_age"),
         ..decision_to_run_again(&claimed[2])
     };
-    recovery::apply(&mut tx, host_1, &[abandon], "gone", at(21))
+    launch::recover(&mut tx, host_1, &[abandon], "gone", at(21))
         .await
         .unwrap();
-    launches::insert(&mut tx, &[skipped(4, 14, "missed")])
+    launch::insert(&mut tx, &[skipped(4, 14, "missed")])
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -510,7 +503,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
             not_before: None,
         }])
         .collect();
-    recovery::apply(&mut tx, host_2, &all, "again", at(30))
+    launch::recover(&mut tx, host_2, &all, "again", at(30))
         .await
         .unwrap();
     for run in &claimed {
@@ -519,16 +512,16 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
             run.failed("late", at(31)),
             run.finish(RunEnd::Waiting { retry_at: at(40) }, at(31)),
         ] {
-            assert_eq!(runs::finish(&mut tx, &[end]).await.unwrap(), []);
+            assert_eq!(launch::finish(&mut tx, &[end]).await.unwrap(), []);
         }
         assert!(
-            !runs::record_tasks(&mut tx, run.run_id, run.fence, &[task_run("x", 9)])
+            !launch::record_tasks(&mut tx, run.run_id, run.fence, &[task_run("x", 9)])
                 .await
                 .unwrap()
         );
     }
     let fences: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
-    assert_eq!(runs::renew(&mut tx, &fences, at(99)).await.unwrap(), []);
+    assert_eq!(launch::renew(&mut tx, &fences, at(99)).await.unwrap(), []);
     assert_eq!(claim_all(&mut tx, host_2, at(99)).await, []);
     assert_eq!(
         claim_retries(&mut tx, host_2, at(99), at(130), 9)
@@ -540,7 +533,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
     let decided: Vec<_> = (1..=4)
         .map(|schedule| launch(schedule, 10 + schedule as u64))
         .collect();
-    launches::insert(&mut tx, &decided).await.unwrap();
+    launch::insert(&mut tx, &decided).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(dump(&test).await, before);
 }
@@ -567,7 +560,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
         recovering.push(tokio::spawn(async move {
             loop {
                 let mut tx = db.write().await.unwrap();
-                let lost = recovery::orphaned_runs(&mut tx, at(200), at(0), 5)
+                let lost = launch::orphaned_runs(&mut tx, at(200), at(0), 5)
                     .await
                     .unwrap();
                 if lost.is_empty() {
@@ -581,7 +574,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
                         not_before: None,
                     })
                     .collect();
-                recovery::apply(&mut tx, host_id(number), &decisions, "gone", at(200))
+                launch::recover(&mut tx, host_id(number), &decisions, "gone", at(200))
                     .await
                     .unwrap();
                 tx.commit().await.unwrap();
@@ -592,7 +585,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
         task.await.unwrap();
     }
     let mut tx = test.read().await;
-    let rows = launches::list(&mut tx, None, 1_000).await.unwrap();
+    let rows = launch::list(&mut tx, None, 1_000).await.unwrap();
     assert_eq!(rows.len() as u64, RUNS);
     for row in rows {
         assert_eq!((row.status, row.recoveries), (LaunchStatus::Open, 1));

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, LaunchKind};
-use campanile_store::launches::NewLaunch;
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::{LaunchStatus, claims, hosts, launches};
+use campanile_store::launch::{self, NewLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::{LaunchStatus, hosts};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
@@ -38,28 +37,28 @@ async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestD
         action: RecoveryAction::RunAgain,
         not_before: Some(at(110)),
     });
-    recovery::apply(&mut tx, host, &paused, "gone", at(100))
+    launch::recover(&mut tx, host, &paused, "gone", at(100))
         .await
         .unwrap();
     for (now, expected) in [(at(109), 0), (at(110), 1)] {
-        let open = claims::claimable(&mut tx, host, now, 9).await.unwrap();
+        let open = launch::claimable(&mut tx, host, now, 9).await.unwrap();
         assert_eq!(open.len(), expected);
-        let packages = claims::waiting_packages(&mut tx, now).await.unwrap();
+        let packages = launch::waiting_packages(&mut tx, now).await.unwrap();
         assert_eq!(packages.len(), expected);
-        let groups = claims::waiting_groups(&mut tx, now).await.unwrap();
+        let groups = launch::waiting_groups(&mut tx, now).await.unwrap();
         assert_eq!(groups.len(), expected);
         for class in &groups {
-            let open = claims::open_of_group(&mut tx, host, now, 9, class).await;
+            let open = launch::open_of_group(&mut tx, host, now, 9, class).await;
             assert_eq!(open.unwrap().len(), 1);
         }
     }
     // Another loss finds the earlier one.
     claim_all(&mut tx, host, at(110)).await;
-    let lost = recovery::orphaned_runs(&mut tx, at(200), at(0), 9)
+    let lost = launch::orphaned_runs(&mut tx, at(200), at(0), 9)
         .await
         .unwrap();
     assert_eq!(
-        (lost.len(), lost[0].recoveries, lost[0].lost_runs),
+        (lost.len(), lost[0].life.recoveries, lost[0].life.lost_runs),
         (1, 1, 1)
     );
 }
@@ -92,7 +91,7 @@ async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
             ..launch
         })
         .collect();
-    launches::insert(&mut tx, &slots).await.unwrap();
+    launch::insert(&mut tx, &slots).await.unwrap();
     tx.commit().await.unwrap();
     let mut now = at(10);
     let mut claimed = engine.claim(now).await.unwrap().len();
@@ -104,7 +103,7 @@ async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
         claimed += engine.claim(now).await.unwrap().len();
         drop((engine, lock));
     }
-    let rows = launches::list(&mut test.read().await, None, 100).await;
+    let rows = launch::list(&mut test.read().await, None, 100).await;
     for row in rows.unwrap() {
         assert_eq!(row.status, LaunchStatus::Open, "{row:#?}");
     }
@@ -135,27 +134,27 @@ async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
             not_before,
         }]
     };
-    recovery::apply(&mut tx, host_1, &again(Some(at(160))), "gone", at(100))
+    launch::recover(&mut tx, host_1, &again(Some(at(160))), "gone", at(100))
         .await
         .unwrap();
     // Its host stops or dies, or nobody claims it, so a host of another name reopens it.
-    recovery::apply(&mut tx, host_2, &again(None), "gone", at(110))
+    launch::recover(&mut tx, host_2, &again(None), "gone", at(110))
         .await
         .unwrap();
     for (now, expected) in [(at(159), 0), (at(160), 1)] {
-        let open = claims::claimable(&mut tx, host_2, now, 9).await.unwrap();
+        let open = launch::claimable(&mut tx, host_2, now, 9).await.unwrap();
         assert_eq!(open.len(), expected);
     }
-    let lost = recovery::orphaned_launches(&mut tx, host_2, at(111), 9).await;
+    let lost = launch::orphaned_launches(&mut tx, host_2, at(111), 9).await;
     assert_eq!(
         lost.unwrap()
             .first()
-            .map(|lost| (lost.lost_runs, lost.not_before)),
+            .map(|lost| (lost.life.lost_runs, lost.not_before)),
         Some((1, Some(at(160))))
     );
     // Claiming it ends the pause.
     claim_all(&mut tx, host_2, at(160)).await;
-    recovery::apply(&mut tx, host_2, &again(None), "gone", at(170))
+    launch::recover(&mut tx, host_2, &again(None), "gone", at(170))
         .await
         .unwrap();
     assert_eq!(claim_all(&mut tx, host_2, at(170)).await.len(), 1);
@@ -165,40 +164,40 @@ async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
 async fn lost_runs_age(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     let mut now = 10;
     for (lived, counted) in [(30, 1), (599, 2), (31, 3), (600, 0), (7_200, 0), (40, 1)] {
         let claimed = claim_all(&mut tx, host, at(now)).await[0];
         now += lived;
-        let lost = recovery::orphaned_runs(&mut tx, at(now), at(0), 9).await;
+        let lost = launch::orphaned_runs(&mut tx, at(now), at(0), 9).await;
         assert_eq!(lost.unwrap()[0].lost_runs_at(at(now)), counted);
         let again = RecoveryDecision {
             launch_id: claimed.launch_id(),
             action: RecoveryAction::RunAgain,
             not_before: None,
         };
-        recovery::apply(&mut tx, host, &[again], "gone", at(now))
+        launch::recover(&mut tx, host, &[again], "gone", at(now))
             .await
             .unwrap();
     }
     claim_all(&mut tx, host, at(now)).await;
-    let lost = recovery::orphaned_runs(&mut tx, at(now + 30), at(0), 9).await;
+    let lost = launch::orphaned_runs(&mut tx, at(now + 30), at(0), 9).await;
     let lost = lost.unwrap().remove(0);
-    assert_eq!((lost.lost_runs, lost.recoveries), (1, 6));
+    assert_eq!((lost.life.lost_runs, lost.life.recoveries), (1, 6));
 }
 
 /// A launch reopened very often without a run saves numbers for its runs.
 async fn openings_without_a_run_leave_numbers_for_runs(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     let again = [RecoveryDecision {
         launch_id: launch(1, 10).id,
         action: RecoveryAction::RunAgain,
         not_before: None,
     }];
     for _ in 0..300 {
-        recovery::apply(&mut tx, host, &again, "gone", at(20))
+        launch::recover(&mut tx, host, &again, "gone", at(20))
             .await
             .unwrap();
     }

@@ -14,9 +14,8 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, ChainHash};
 use campanile_package::Packages;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch, RunEnd};
 use campanile_store::package_record::{self, DayUse};
-use campanile_store::runs::{self, RunEnd};
 use campanile_store::{
     FailureKind, HostLock, LaunchStatus, Origin, history, hosts, package_versions,
     removed_launches, retention, schedules, size, stats, task_runs,
@@ -92,7 +91,7 @@ impl TestHost {
     /// Insert launches, run those that are launched, and end them with `end` a second after their slots.
     async fn run(&self, test: &TestDb, decided: &[NewLaunch], end: fn() -> RunEnd) {
         let mut tx = test.write().await;
-        launches::insert(&mut tx, decided).await.unwrap();
+        launch::insert(&mut tx, decided).await.unwrap();
         let newest = decided.iter().map(|launch| launch.fire_time).max().unwrap();
         let claimed = claim_all(&mut tx, self.engine.host(), newest).await;
         let end = |run: &ClaimedRun| {
@@ -101,7 +100,7 @@ impl TestHost {
             finish
         };
         let ends: Vec<_> = claimed.iter().map(end).collect();
-        runs::finish(&mut tx, &ends).await.unwrap();
+        launch::finish(&mut tx, &ends).await.unwrap();
         tx.commit().await.unwrap();
     }
 }
@@ -120,7 +119,7 @@ fn failure() -> RunEnd {
 /// Return the slots of a schedule that have a launch, in seconds after `at(0)`, with the first letter of its status.
 async fn remaining(test: &TestDb, schedule: u128) -> Vec<(u64, char)> {
     let mut tx = test.read().await;
-    let rows = launches::of_schedule(&mut tx, schedule_id(schedule), 10_000).await;
+    let rows = launch::of_schedule(&mut tx, schedule_id(schedule), 10_000).await;
     let rows = rows.unwrap().into_iter().rev();
     rows.map(|row| {
         let status = row.status.as_str().chars().next().unwrap();
@@ -220,7 +219,7 @@ async fn statistics_and_hashes_cover_what_was_removed(test: TestDb) {
     };
     let before = read().await;
     let mut tx = test.read().await;
-    let all = launches::of_schedule(&mut tx, schedule_id(1), 1_000)
+    let all = launch::of_schedule(&mut tx, schedule_id(1), 1_000)
         .await
         .unwrap();
     drop(tx);
@@ -298,7 +297,7 @@ async fn the_newest_launches_of_each_schedule_stay(test: TestDb) {
     let expected: Vec<_> = failed(4).chain(skips).collect();
     assert_eq!(remaining(&test, 2).await, expected);
     let mut tx = test.read().await;
-    let outcomes = launches::recent_outcomes(&mut tx, schedule_id(2), 6)
+    let outcomes = launch::recent_outcomes(&mut tx, schedule_id(2), 6)
         .await
         .unwrap();
     assert_eq!(outcomes.len(), 6);
@@ -312,13 +311,13 @@ async fn calls_go_before_their_launches(test: TestDb) {
     host.run(&test, &[launch(1, 10)], success).await;
     host.run(&test, &[launch(1, DAY_S)], success).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 20)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 20)]).await.unwrap();
     // It still runs: recovery may ask for its calls.
     let running = claim_all(&mut tx, host.engine.host(), at(20))
         .await
         .remove(0);
     let calls = [task_run("a", 1)];
-    let recorded = runs::record_tasks(&mut tx, running.run_id, running.fence, &calls);
+    let recorded = launch::record_tasks(&mut tx, running.run_id, running.fence, &calls);
     assert!(recorded.await.unwrap());
     tx.commit().await.unwrap();
     let removed = host.remove_old(at(DAY_S + 100)).await;
@@ -401,7 +400,7 @@ async fn launches_that_others_need_stay(test: TestDb) {
     let newest: Vec<NewLaunch> = (40..=43).map(|slot| launch(1, slot)).collect();
     host.run(&test, &newest, success).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 15)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 15)]).await.unwrap();
     claim_all(&mut tx, host.engine.host(), at(15)).await;
     tx.commit().await.unwrap();
     // The running launch refers to the one that displaces it.

@@ -4,14 +4,13 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, LaunchKind, RunId};
 use campanile_model::text::cut_error;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-use campanile_store::claims::{self, Claim};
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{LocalTime, NewestRun};
+use campanile_store::launch::{self, Claim, LocalTime, NewestRun, RunHashes};
 use campanile_store::packages;
-use campanile_store::runs::{self, RunHashes};
+use campanile_store::runs;
 use campanile_store::schedules::{self, Revision};
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
-use campanile_store::{FailureKind, Origin, launches};
+use campanile_store::{FailureKind, Origin};
 use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
@@ -113,7 +112,7 @@ async fn every_enum_value_is_read_back(test: TestDb) {
         })
         .collect();
     assert!(
-        runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
+        launch::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
             .await
             .unwrap()
     );
@@ -219,7 +218,7 @@ async fn a_task_run_is_read_back_completely(test: TestDb) {
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let calls = [full, empty];
-    runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
+    launch::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -263,7 +262,7 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     };
     let mut finish = claimed.failed("no \0 more", at(11));
     finish.tasks = vec![call];
-    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+    assert_eq!(launch::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
     events::record(&mut tx, at(1), EventKind::PackageRejected, "p\0", "d\0")
         .await
         .unwrap();
@@ -339,7 +338,7 @@ async fn a_revision_is_read_back_completely(test: TestDb) {
 async fn a_launch_is_read_back_completely(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let full = launches::NewLaunch {
+    let full = launch::NewLaunch {
         kind: LaunchKind::Manual,
         args: Some(r#"["a b"]"#.to_owned()),
         context: Some(r#"{"deep":{"er":[]}}"#.to_owned()),
@@ -349,10 +348,10 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         decided_at: at(11),
         ..launch(1, 10)
     };
-    launches::insert(&mut tx, std::slice::from_ref(&full))
+    launch::insert(&mut tx, std::slice::from_ref(&full))
         .await
         .unwrap();
-    let row = &launches::list(&mut tx, None, 10).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 10).await.unwrap()[0];
     assert_eq!(
         (row.id, row.kind, row.decision),
         (full.id, full.kind, full.decision)
@@ -379,7 +378,7 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         (None, &None, &None)
     );
 
-    let claimable = &claims::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
+    let claimable = &launch::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
     assert_eq!(claimable.launch_id, full.id);
     assert_eq!(claimable.schedule_id, full.schedule_id);
     assert_eq!(
@@ -422,7 +421,7 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
     let mut tx = test.write().await;
     add_schedule(&mut tx, 1, 10).await;
     for (slot, id) in (10..).zip(&ids) {
-        let launch = launches::NewLaunch {
+        let launch = launch::NewLaunch {
             id: *id,
             ..launch(1, slot)
         };
@@ -434,8 +433,8 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
                 context: None,
             },
         };
-        launches::insert(&mut tx, &[launch]).await.unwrap();
-        claims::claim(&mut tx, host, &[claim], at(20), at(50))
+        launch::insert(&mut tx, &[launch]).await.unwrap();
+        launch::claim(&mut tx, host, &[claim], at(20), at(50))
             .await
             .unwrap();
     }

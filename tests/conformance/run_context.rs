@@ -8,7 +8,7 @@ use campanile_model::clock::Clock;
 use campanile_sandbox::SandboxSettings;
 use campanile_schedule::policy::Policies;
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
-use campanile_store::{FailureKind, HostLock, LaunchStatus, launches, runs};
+use campanile_store::{FailureKind, HostLock, LaunchStatus, launch};
 use campanile_tests::{TestDb, on_both};
 
 use crate::host_steps::{add, claim_one, clock_time};
@@ -53,7 +53,7 @@ async fn recovered_layers(test: &TestDb, task: Option<&str>, recorded: usize) ->
     lose_run_after(test, &engine, &clock, &calls.collect::<Vec<_>>()).await;
 
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(launch.status, LaunchStatus::Succeeded, "{launch:?}");
     task_runs::of_launch(&mut tx, launch.id).await.unwrap()
 }
@@ -70,7 +70,7 @@ fn recorded_call(task: &str, context: String) -> TaskRun {
 async fn lose_run_after(test: &TestDb, engine: &Engine, clock: &Clock, calls: &[TaskRun]) {
     let work = claim_one(engine, clock, "11:00:00").await;
     let mut tx = test.write().await;
-    let recorded = runs::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await;
+    let recorded = launch::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
     // The run is not tracked, so its lease expires.
@@ -103,7 +103,7 @@ async fn a_run_whose_tasks_pass_on_too_much_fails_with_the_limit(test: TestDb) {
     assert_eq!((tick.claimed, tick.finished), (1, 1));
 
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(
         launch.failure,
         Some(FailureKind::InvalidOutput),
@@ -156,7 +156,7 @@ async fn a_recovery_reads_no_more_than_a_run_may_hold(test: TestDb) {
     lose_run_after(&test, &engine, &clock, &calls.collect::<Vec<_>>()).await;
 
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_eq!(
         launch.failure,
         Some(FailureKind::InvalidOutput),
@@ -186,7 +186,7 @@ async fn start_with_little_memory(test: &TestDb, clock: &Clock) -> (Arc<Engine>,
     (engine, lock)
 }
 
-fn assert_bound_of_all_runs(launch: &launches::LaunchRow) {
+fn assert_bound_of_all_runs(launch: &launch::LaunchRow) {
     let kind = Some(FailureKind::InvalidOutput);
     assert_eq!(launch.failure, kind, "{launch:?}");
     let message = launch.message.as_ref().unwrap();
@@ -207,7 +207,7 @@ async fn runs_that_the_host_can_not_keep_fail_with_the_bound_of_all_runs(test: T
         let tick = engine.tick(clock_time(hour)).await.unwrap();
         assert_eq!((tick.claimed, tick.finished), (1, 1), "{hour}");
         let mut tx = test.read().await;
-        let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+        let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
         assert_bound_of_all_runs(&launch);
         let calls = task_runs::of_launch(&mut tx, launch.id).await.unwrap();
         let kept = calls.iter().filter(|call| call.succeeded).count();
@@ -223,7 +223,7 @@ async fn a_recovery_of_more_than_the_host_can_keep_fails_with_the_bound_of_all_r
     let calls = (0..7).map(|n| recorded_call(&format!("t{n}"), format!(r#"{{"t{n}":"{large}"}}"#)));
     lose_run_after(&test, &engine, &clock, &calls.collect::<Vec<_>>()).await;
     let mut tx = test.read().await;
-    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    let launch = launch::list(&mut tx, None, 1).await.unwrap().remove(0);
     assert_bound_of_all_runs(&launch);
     let calls = task_runs::of_launch(&mut tx, launch.id).await.unwrap();
     assert_eq!(calls.len(), 7, "nothing is called");

@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use campanile_model::ids::{InputHash, LaunchId, RunId};
-use campanile_store::claims::{self, Claim};
 use campanile_store::hosts;
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::recovery;
-use campanile_store::runs::{self, RunEnd, RunHashes};
+use campanile_store::launch::{self, Claim, NewLaunch, RunEnd, RunHashes};
+use campanile_store::runs;
 use campanile_store::task_runs;
 use campanile_store::{Db, FailureKind, LaunchStatus, RunStatus};
 use campanile_tests::dump::dump;
@@ -37,13 +35,13 @@ on_both!(
 async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    launch::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     assert_eq!(
-        claims::claimable(&mut tx, host, at(9), 10).await.unwrap(),
+        launch::claimable(&mut tx, host, at(9), 10).await.unwrap(),
         [],
         "its fire time is in the future"
     );
-    let open = claims::claimable(&mut tx, host, at(10), 10).await.unwrap();
+    let open = launch::claimable(&mut tx, host, at(10), 10).await.unwrap();
     assert_eq!(open.len(), 1);
     let (granted, given) = (InputHash::of(b"granted"), InputHash::of(b"given"));
     let claim = Claim {
@@ -54,7 +52,7 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
             context: Some(given.clone()),
         },
     };
-    claims::claim(&mut tx, host, &[claim], at(11), at(41))
+    launch::claim(&mut tx, host, &[claim], at(11), at(41))
         .await
         .unwrap();
     let claimed = ClaimedRun::of(&open[0]);
@@ -64,10 +62,10 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
 
     let mut tx = test.write().await;
     assert_eq!(
-        claims::claimable(&mut tx, host, at(99), 10).await.unwrap(),
+        launch::claimable(&mut tx, host, at(99), 10).await.unwrap(),
         []
     );
-    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
         (row.status, row.run_id.0),
         (LaunchStatus::Running, Some(claimed.run_id))
@@ -89,13 +87,13 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
     let mut finish = claimed.succeeded(r#"{"sent":3}"#, at(15));
     finish.tasks = vec![task_run("build", 1), task_run("check", 1)];
     assert_eq!(
-        runs::finish(&mut tx, &[finish]).await.unwrap(),
+        launch::finish(&mut tx, &[finish]).await.unwrap(),
         [claimed.run_id]
     );
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
-    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
         (row.status, row.finished_at),
         (LaunchStatus::Succeeded, Some(at(15)))
@@ -117,10 +115,10 @@ async fn a_failure_is_recorded_for_the_run_and_for_its_launch(test: TestDb) {
         kind: FailureKind::Trapped,
         message: "unreachable".to_owned(),
     };
-    runs::finish(&mut tx, &[claimed.finish(end, at(12))])
+    launch::finish(&mut tx, &[claimed.finish(end, at(12))])
         .await
         .unwrap();
-    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
     let run = &runs::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
         (row.status, run.status),
@@ -150,39 +148,39 @@ async fn launches_are_claimed_earliest_first_by_hosts_with_their_package(test: T
         fire_time: at(40),
         ..launch(2, 10)
     };
-    launches::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
+    launch::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
         .await
         .unwrap();
-    let slots = |launches: &[claims::ClaimedLaunch]| {
+    let slots = |launches: &[launch::ClaimedLaunch]| {
         launches
             .iter()
             .map(|launch| launch.scheduled_time)
             .collect::<Vec<_>>()
     };
-    let open = claims::claimable(&mut tx, host_1, at(100), 10)
+    let open = launch::claimable(&mut tx, host_1, at(100), 10)
         .await
         .unwrap();
     assert_eq!(slots(&open), [at(20), at(30), at(10)], "by fire time");
-    let open = claims::claimable(&mut tx, host_1, at(100), 2)
+    let open = launch::claimable(&mut tx, host_1, at(100), 2)
         .await
         .unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = claims::claimable(&mut tx, host_1, at(39), 10)
+    let open = launch::claimable(&mut tx, host_1, at(39), 10)
         .await
         .unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = claims::claimable(&mut tx, host_2, at(100), 10)
+    let open = launch::claimable(&mut tx, host_2, at(100), 10)
         .await
         .unwrap();
     assert_eq!(slots(&open), [at(15)]);
     assert_eq!(
-        claims::claimable(&mut tx, host_id(3), at(100), 10)
+        launch::claimable(&mut tx, host_id(3), at(100), 10)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        claims::claimable(&mut tx, host_1, at(100), 0)
+        launch::claimable(&mut tx, host_1, at(100), 0)
             .await
             .unwrap(),
         []
@@ -196,7 +194,7 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
     let all: Vec<NewLaunch> = (0..LAUNCHES)
         .map(|n| launch(u128::from(n % 4) + 1, 10 + n / 4))
         .collect();
-    launches::insert(&mut tx, &all).await.unwrap();
+    launch::insert(&mut tx, &all).await.unwrap();
     for number in 2..=4 {
         let id = host_id(number);
         hosts::register(&mut tx, &host(id, &format!("host-{number}"), at(0)))
@@ -215,14 +213,14 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
                 let mut started: Vec<LaunchId> = Vec::new();
                 loop {
                     let mut tx = db.write().await.unwrap();
-                    let open = claims::claimable(&mut tx, host_id(number), at(1_000), 7)
+                    let open = launch::claimable(&mut tx, host_id(number), at(1_000), 7)
                         .await
                         .unwrap();
                     if open.is_empty() {
                         return started;
                     }
                     let new = claims_of(&open);
-                    claims::claim(&mut tx, host_id(number), &new, at(1_000), at(1_030))
+                    launch::claim(&mut tx, host_id(number), &new, at(1_000), at(1_030))
                         .await
                         .unwrap();
                     tx.commit().await.unwrap();
@@ -240,7 +238,7 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
     assert_eq!(times.len(), LAUNCHES as usize);
     assert!(times.values().all(|times| *times == 1));
     let mut tx = test.read().await;
-    let rows = launches::list(&mut tx, None, 1_000).await.unwrap();
+    let rows = launch::list(&mut tx, None, 1_000).await.unwrap();
     assert!(
         rows.iter()
             .all(|row| row.attempts == 1 && row.status == LaunchStatus::Running)
@@ -265,7 +263,7 @@ async fn a_finish_with_a_stale_fence_changes_nothing(test: TestDb) {
     unknown.tasks = vec![task_run("build", 2)];
     let mut tx = test.write().await;
     assert_eq!(
-        runs::finish(&mut tx, &[stale.clone(), unknown.clone()])
+        launch::finish(&mut tx, &[stale.clone(), unknown.clone()])
             .await
             .unwrap(),
         []
@@ -276,12 +274,12 @@ async fn a_finish_with_a_stale_fence_changes_nothing(test: TestDb) {
     // Together with a current finish, in either order, only the current one is applied.
     let mut tx = test.write().await;
     let current = claimed[1].succeeded("2", at(12));
-    let applied = runs::finish(&mut tx, &[stale, current.clone(), unknown])
+    let applied = launch::finish(&mut tx, &[stale, current.clone(), unknown])
         .await
         .unwrap();
     assert_eq!(applied, [claimed[1].run_id]);
     // A second finish of the same run is not applied.
-    assert_eq!(runs::finish(&mut tx, &[current]).await.unwrap(), []);
+    assert_eq!(launch::finish(&mut tx, &[current]).await.unwrap(), []);
     tx.commit().await.unwrap();
     assert_eq!(
         status_of(&test, &claimed[0]).await,
@@ -307,7 +305,7 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
     failed.retry_at = Some(at(20));
     finish.tasks = vec![failed];
     assert_eq!(
-        runs::finish(&mut tx, &[finish]).await.unwrap(),
+        launch::finish(&mut tx, &[finish]).await.unwrap(),
         [claimed.run_id]
     );
     tx.commit().await.unwrap();
@@ -371,19 +369,19 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
     // The fence of the first claim is stale. The fence of the second claim is current.
     let mut tx = test.write().await;
     assert_eq!(
-        runs::finish(&mut tx, &[claimed.succeeded("1", at(21))])
+        launch::finish(&mut tx, &[claimed.succeeded("1", at(21))])
             .await
             .unwrap(),
         []
     );
     assert!(
-        !runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[])
+        !launch::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[])
             .await
             .unwrap()
     );
     let current = ClaimedRun::of(&retries[0]);
     assert_eq!(
-        runs::finish(&mut tx, &[current.succeeded("2", at(22))])
+        launch::finish(&mut tx, &[current.succeeded("2", at(22))])
             .await
             .unwrap(),
         [claimed.run_id]
@@ -408,10 +406,10 @@ async fn a_renewal_returns_the_runs_that_are_still_claimed(test: TestDb) {
         at(12),
     )
     .await;
-    runs::finish(&mut tx, &[claimed[0].succeeded("1", at(13))])
+    launch::finish(&mut tx, &[claimed[0].succeeded("1", at(13))])
         .await
         .unwrap();
-    runs::finish(
+    launch::finish(
         &mut tx,
         &[claimed[1].finish(RunEnd::Waiting { retry_at: at(99) }, at(13))],
     )
@@ -419,17 +417,17 @@ async fn a_renewal_returns_the_runs_that_are_still_claimed(test: TestDb) {
     .unwrap();
     let mut fences: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
     assert_eq!(
-        runs::renew(&mut tx, &fences, at(60)).await.unwrap(),
+        launch::renew(&mut tx, &fences, at(60)).await.unwrap(),
         [(claimed[2].run_id, None)]
     );
     // A run with another fence belongs to another claim.
     fences[2].1 += 1;
-    assert_eq!(runs::renew(&mut tx, &fences, at(90)).await.unwrap(), []);
-    assert_eq!(runs::renew(&mut tx, &[], at(90)).await.unwrap(), []);
+    assert_eq!(launch::renew(&mut tx, &fences, at(90)).await.unwrap(), []);
+    assert_eq!(launch::renew(&mut tx, &[], at(90)).await.unwrap(), []);
     tx.commit().await.unwrap();
     let mut tx = test.write().await;
     for (now, lost) in [(59, 0), (60, 1)] {
-        let orphans = recovery::orphaned_runs(&mut tx, at(now), at(0), 9)
+        let orphans = launch::orphaned_runs(&mut tx, at(now), at(0), 9)
             .await
             .unwrap();
         assert_eq!(orphans.len(), lost);
@@ -442,12 +440,12 @@ async fn a_host_that_has_a_lost_run_and_the_newest_run_of_a_launch_holds_only_th
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let lost = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
-    let decision = recovery::RecoveryDecision {
+    let decision = launch::RecoveryDecision {
         launch_id: lost.launch_id(),
-        action: recovery::RecoveryAction::RunAgain,
+        action: launch::RecoveryAction::RunAgain,
         not_before: None,
     };
-    recovery::apply(&mut tx, host, &[decision], "gone", at(50))
+    launch::recover(&mut tx, host, &[decision], "gone", at(50))
         .await
         .unwrap();
     let newest = claim_all(&mut tx, host, at(51)).await[0];
@@ -455,16 +453,16 @@ async fn a_host_that_has_a_lost_run_and_the_newest_run_of_a_launch_holds_only_th
     for both in [[lost, newest], [newest, lost]] {
         let fences = both.map(|run| (run.run_id, run.fence));
         assert_eq!(
-            runs::renew(&mut tx, &fences, at(90)).await.unwrap(),
+            launch::renew(&mut tx, &fences, at(90)).await.unwrap(),
             [(newest.run_id, None)]
         );
     }
     let [mut late, mut current] = [lost.failed("late", at(60)), newest.succeeded("1", at(60))];
     late.tasks = vec![task_run("late", 1)];
     current.tasks = vec![task_run("build", 1)];
-    let finished = runs::finish(&mut tx, &[late, current]).await.unwrap();
+    let finished = launch::finish(&mut tx, &[late, current]).await.unwrap();
     assert_eq!(finished, [newest.run_id]);
-    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    let row = &launch::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!((row.status, &row.message), (LaunchStatus::Succeeded, &None));
     let calls = task_runs::of_launch(&mut tx, lost.launch_id())
         .await
@@ -478,12 +476,12 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
     let mut tx = test.write().await;
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     assert!(
-        runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("a", 1)])
+        launch::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("a", 1)])
             .await
             .unwrap()
     );
     assert!(
-        !runs::record_tasks(
+        !launch::record_tasks(
             &mut tx,
             claimed.run_id,
             claimed.fence + 1,
@@ -492,16 +490,16 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
         .await
         .unwrap()
     );
-    let decision = recovery::RecoveryDecision {
+    let decision = launch::RecoveryDecision {
         launch_id: claimed.launch_id(),
-        action: recovery::RecoveryAction::RunAgain,
+        action: launch::RecoveryAction::RunAgain,
         not_before: None,
     };
-    recovery::apply(&mut tx, host, &[decision], "gone", at(11))
+    launch::recover(&mut tx, host, &[decision], "gone", at(11))
         .await
         .unwrap();
     assert!(
-        !runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("c", 1)])
+        !launch::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("c", 1)])
             .await
             .unwrap()
     );
@@ -512,37 +510,37 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
 async fn the_next_wake_is_the_earliest_fire_time_or_retry_time(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    assert_eq!(claims::next_wake(&mut tx, at(0)).await.unwrap(), None);
+    assert_eq!(launch::next_wake(&mut tx, at(0)).await.unwrap(), None);
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
-    assert_eq!(claims::next_wake(&mut tx, at(10)).await.unwrap(), None);
-    runs::finish(
+    assert_eq!(launch::next_wake(&mut tx, at(10)).await.unwrap(), None);
+    launch::finish(
         &mut tx,
         &[claimed.finish(RunEnd::Waiting { retry_at: at(40) }, at(12))],
     )
     .await
     .unwrap();
     assert_eq!(
-        claims::next_wake(&mut tx, at(12)).await.unwrap(),
+        launch::next_wake(&mut tx, at(12)).await.unwrap(),
         Some(at(40))
     );
-    launches::insert(&mut tx, &[launch(1, 20), launch(1, 30)])
+    launch::insert(&mut tx, &[launch(1, 20), launch(1, 30)])
         .await
         .unwrap();
     assert_eq!(
-        claims::next_wake(&mut tx, at(12)).await.unwrap(),
+        launch::next_wake(&mut tx, at(12)).await.unwrap(),
         Some(at(20))
     );
     assert_eq!(
-        claims::next_wake(&mut tx, at(20)).await.unwrap(),
+        launch::next_wake(&mut tx, at(20)).await.unwrap(),
         Some(at(30)),
         "the fire time 20 has come"
     );
     assert_eq!(
-        claims::next_wake(&mut tx, at(30)).await.unwrap(),
+        launch::next_wake(&mut tx, at(30)).await.unwrap(),
         Some(at(40))
     );
     assert_eq!(
-        claims::next_wake(&mut tx, at(40)).await.unwrap(),
+        launch::next_wake(&mut tx, at(40)).await.unwrap(),
         None,
         "the retry time 40 has come"
     );

@@ -12,7 +12,7 @@ use campanile_schedule::policy::{Catchup, Delivery, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{HostLock, LaunchStatus, Origin, launches};
+use campanile_store::{HostLock, LaunchStatus, Origin, launch};
 use campanile_tests::{TestDb, on_both};
 
 use crate::serving::{GUESTS, settings, start_named};
@@ -160,7 +160,7 @@ async fn a_decision_does_not_depend_on_the_host_that_makes_it(test: TestDb) {
     first.renew(clock.now()).await.unwrap();
     first.decide(clock.now()).await.unwrap();
     let mut tx = test.read().await;
-    let rows = launches::list(&mut tx, None, 10).await.unwrap();
+    let rows = launch::list(&mut tx, None, 10).await.unwrap();
     let reasons: Vec<_> = rows.iter().map(|row| row.reason.as_deref()).collect();
     assert_eq!(reasons, [Some("catchup_none")], "{rows:#?}");
     assert_eq!(rows[0].slot_count, 3);
@@ -196,6 +196,6 @@ async fn a_launch_keeps_the_delivery_with_which_it_was_decided(test: TestDb) {
     let recovered = engine.recover(clock.now()).await.unwrap();
     assert_eq!((recovered.reopened, recovered.ended), (0, 1));
     let mut tx = test.read().await;
-    let rows = launches::list(&mut tx, None, 10).await.unwrap();
+    let rows = launch::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(rows[0].status, LaunchStatus::Unknown);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch};
 use campanile_store::schedules::{self, CursorMove, Revision, Schedule};
 use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
@@ -516,7 +516,7 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
             ..launch(0, 0)
         })
         .collect();
-    launches::insert(&mut tx, &decided).await?;
+    launch::insert(&mut tx, &decided).await?;
     tx.commit().await?;
     Ok(due.len())
 }
@@ -548,7 +548,7 @@ async fn concurrent_hosts_decide_every_slot_once(test: TestDb) {
     }
     let mut tx = test.read().await;
     let mut slots: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();
-    for launch in launches::list(&mut tx, None, 10_000).await.unwrap() {
+    for launch in launch::list(&mut tx, None, 10_000).await.unwrap() {
         slots
             .entry(launch.schedule)
             .or_default()

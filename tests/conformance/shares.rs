@@ -9,10 +9,8 @@ use std::time::Duration;
 use campanile_control::settings::Settings;
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_store::claims;
 use campanile_store::disk::DiskSigns;
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::{self, NewLaunch, RunEnd};
 use campanile_tests::{Backend, TestDb, fresh_db, on_both, run_case};
 
 use crate::fixtures::{self, add_schedule, launch};
@@ -61,7 +59,7 @@ async fn add_schedules(test: &TestDb) {
 
 async fn insert(test: &TestDb, launches: &[NewLaunch]) {
     let mut tx = test.write().await;
-    launches::insert(&mut tx, launches).await.unwrap();
+    launch::insert(&mut tx, launches).await.unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -194,7 +192,7 @@ async fn two_hosts_never_run_more_of_a_group_than_its_max(test: TestDb) {
         for _ in 0..400 {
             let claimed = engine.claim(now()).await.unwrap();
             let mut tx = test.read().await;
-            let running = claims::running_in_group(&mut tx, "db").await.unwrap();
+            let running = launch::running_in_group(&mut tx, "db").await.unwrap();
             drop(tx);
             assert!(running <= 3, "{running} runs of the group");
             for work in &claimed {
@@ -264,7 +262,7 @@ async fn a_claim_that_finds_nothing_leaves_its_group_free(test: TestDb) {
     for _ in 0..20 {
         assert_eq!(claim(&engine).await, counts(&[]));
         let mut tx = test.write().await;
-        assert!(claims::lock_group(&mut tx, "db").await.unwrap());
+        assert!(launch::lock_group(&mut tx, "db").await.unwrap());
         tx.abandon().await.unwrap();
     }
 }
@@ -275,12 +273,12 @@ fn groups_of_two_schemas_do_not_wait_for_each_other() {
     run_case(Backend::Postgres, async |test| {
         let other = fresh_db(Backend::Postgres).await;
         let mut holding = other.write().await;
-        assert!(claims::lock_group(&mut holding, "db").await.unwrap());
+        assert!(launch::lock_group(&mut holding, "db").await.unwrap());
         let mut tx = test.write().await;
-        assert!(claims::lock_group(&mut tx, "db").await.unwrap());
+        assert!(launch::lock_group(&mut tx, "db").await.unwrap());
         // Another host of the same installation does wait.
         let mut beside = test.write().await;
-        assert!(!claims::lock_group(&mut beside, "db").await.unwrap());
+        assert!(!launch::lock_group(&mut beside, "db").await.unwrap());
     });
 }
 
@@ -346,7 +344,7 @@ async fn the_next_wake_knows_launches_of_groups(test: TestDb) {
     insert(&test, &in_group("files", of_package("b", 2, 20, 30))).await;
     let mut tx = test.read().await;
     for (now, next) in [(10, Some(20)), (25, Some(26)), (30, Some(40)), (41, None)] {
-        let found = claims::next_wake_of_groups(&mut tx, fixtures::at(now))
+        let found = launch::next_wake_of_groups(&mut tx, fixtures::at(now))
             .await
             .unwrap();
         assert_eq!(found, next.map(fixtures::at), "{now}");

@@ -12,7 +12,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_sandbox::Buckets as _;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::launch::{Finish, RunEnd};
 use campanile_store::{FailureKind, Origin, hosts, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 use tracing::{Event, Instrument as _, Level, Subscriber};

@@ -1,8 +1,8 @@
 //! Both databases accept every statement.
 
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::launch::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::probe;
 use campanile_store::schedules::{self, CursorMove};
-use campanile_store::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, task_run};
@@ -66,7 +66,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
                 finish
             })
             .collect();
-        let applied = runs::finish(&mut tx, &finishes).await.unwrap();
+        let applied = launch::finish(&mut tx, &finishes).await.unwrap();
         assert_eq!(applied.len() as u64, size);
 
         let failing: Vec<_> = (1..=size)
@@ -77,7 +77,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
             .iter()
             .map(|run| run.failed("no", at(first_slot + 11)))
             .collect();
-        let applied = runs::finish(&mut tx, &finishes).await.unwrap();
+        let applied = launch::finish(&mut tx, &finishes).await.unwrap();
         assert_eq!(applied.len() as u64, size);
 
         // All are lost and reopened, then abandoned.
@@ -97,7 +97,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
                     not_before: None,
                 })
                 .collect();
-            recovery::apply(&mut tx, host, &decisions, "gone", at(first_slot + 21))
+            launch::recover(&mut tx, host, &decisions, "gone", at(first_slot + 21))
                 .await
                 .unwrap();
         }

@@ -8,7 +8,7 @@ use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Policies;
-use campanile_store::runs;
+use campanile_store::launch;
 use campanile_store::task_runs::TaskRun;
 use campanile_tests::receiver::{attribute, receiver, spans};
 use campanile_tests::{TestDb, on_both};
@@ -33,7 +33,7 @@ async fn a_recovered_launch_is_one_trace_with_its_lost_run(test: TestDb) {
     let work = claim_one(&engine, &clock, "11:00:00").await;
     let a = TaskRun::succeeded("a", 1, clock_time("11:00:00"), clock_time("11:00:01"));
     let mut tx = test.write().await;
-    let recorded = runs::record_tasks(&mut tx, work.run_id(), work.fence(), &[a]).await;
+    let recorded = launch::record_tasks(&mut tx, work.run_id(), work.fence(), &[a]).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
     // A launch that has not ended has no trace.

@@ -379,7 +379,7 @@ async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
         .map(|work| {
             crate::any_sequence::host::finish(
                 work,
-                campanile_store::runs::RunEnd::Succeeded { output: None },
+                campanile_store::launch::RunEnd::Succeeded { output: None },
                 scene.clock.now(),
             )
         })

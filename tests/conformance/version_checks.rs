@@ -12,9 +12,8 @@ use campanile_package::signature::PublicKey;
 use campanile_package::{Approval, PluginsFolder, VersionPolicy};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_store::events::{self, Event, EventKind};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow, RunEnd};
 use campanile_store::packages::{self, PackageRow, PackageState};
-use campanile_store::runs::RunEnd;
 use campanile_store::{FailureKind, HostLock, LaunchStatus, package_versions, probe, sidecars};
 use campanile_tests::{TestDb, on_both};
 use minisign::KeyPair;
@@ -111,7 +110,7 @@ impl<'t> Host<'t> {
         self.clock.advance_to(clock_time(time));
         self.engine.tick(clock_time(time)).await.unwrap();
         let mut tx = self.test.read().await;
-        launches::list(&mut tx, None, 1).await.unwrap().remove(0)
+        launch::list(&mut tx, None, 1).await.unwrap().remove(0)
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -450,7 +449,7 @@ async fn a_queued_launch_and_a_retry_are_refused_by_a_new_pin(test: TestDb) {
     for time in ["12:00:30", "12:00:31"] {
         host.tick(time).await;
     }
-    let launches = launches::list(&mut test.read().await, None, 10)
+    let launches = launch::list(&mut test.read().await, None, 10)
         .await
         .unwrap();
     assert_eq!(launches.len(), 2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use campanile_engine::crash::RETENTION_POINTS;
 use campanile_model::ids::{LaunchId, LaunchKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch};
 use campanile_store::{Decision, probe, schedules};
 use campanile_tests::{Backend, HostProcess};
 use rustix::process::Signal;
@@ -101,7 +101,7 @@ fn insert_old(site: &Site) {
             decided_at: slot,
         });
         let skipped: Vec<NewLaunch> = skipped.collect();
-        launches::insert(&mut tx, &skipped).await.expect("launches");
+        launch::insert(&mut tx, &skipped).await.expect("launches");
         let calls = "INSERT INTO task_run (launch_id, task, attempt, run_number, succeeded, started_at, finished_at, stdout, stderr,
                 logs, wall_ms, cpu_ms, memory_peak_bytes, usage)
             SELECT id, 'append', 1, 1, TRUE, decided_at, decided_at, '', '', '[]', 1, 2, 65536, '{}' FROM launch";

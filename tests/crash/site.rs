@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::runs::RunRow;
 use campanile_store::schedules::Schedule;
-use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, probe, runs, schedules};
+use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, probe, runs, schedules};
 use campanile_tests::{Backend, HostProcess, PATIENCE, Place, campanile_binary, fresh_place};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -404,7 +404,7 @@ pub fn now() -> Timestamp {
 async fn read(db: &Db) -> Record {
     let mut tx = db.read().await.expect("a transaction");
     let mut by_schedule: BTreeMap<String, Vec<LaunchRow>> = BTreeMap::new();
-    for launch in launches::list(&mut tx, None, ROWS_MAX)
+    for launch in launch::list(&mut tx, None, ROWS_MAX)
         .await
         .expect("launches")
     {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::{Db, LaunchStatus, probe};
 use campanile_tests::{Cluster, HostProcess};
 

@@ -33,7 +33,7 @@ use campanile_model::status::{
 use campanile_package::reference::KeyHelp;
 use campanile_package::{grants, program};
 use campanile_store::events::Event;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::packages::PackageState;
 use campanile_store::runs::RunRow;
 use json::{Shapes, resolve, words};

@@ -24,7 +24,7 @@ use self::process::HostProcess;
 use campanile_control::reports::verify::{self, FaultKind as RecordFault, Span, Verification};
 use campanile_control::rules::lateness::Lag;
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_store::{DatabaseUrl, Db, DbError, changes, launches, runs, schedules, stats};
+use campanile_store::{DatabaseUrl, Db, DbError, changes, launch, runs, schedules, stats};
 
 pub use self::comparison::Totals;
 pub use self::faults::FaultKind;
@@ -339,7 +339,7 @@ impl Rounds<'_> {
         let limit = self.settings.lease * 2 + END_MAX;
         let what = "not every launch has ended";
         let have_ended = async || {
-            let launches = launches::list(&mut db.read().await?, None, UNFINISHED_MAX).await?;
+            let launches = launch::list(&mut db.read().await?, None, UNFINISHED_MAX).await?;
             let mut due = launches.iter().filter(|row| row.scheduled_time <= until);
             Ok(due.all(|launch| launch.finished_at.is_some()))
         };
@@ -427,7 +427,7 @@ impl Rounds<'_> {
 async fn read(db: &Db) -> Result<Record, DbError> {
     let mut tx = db.read_long().await?;
     Ok(Record {
-        launches: launches::list(&mut tx, None, ROWS_MAX).await?,
+        launches: launch::list(&mut tx, None, ROWS_MAX).await?,
         runs: runs::list(&mut tx, None, ROWS_MAX).await?,
     })
 }

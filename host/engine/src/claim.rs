@@ -21,7 +21,7 @@ use crate::run::work::Work;
 use crate::service::{Next, Service};
 use crate::tell::metrics::CommitOf;
 use campanile_model::clock::Timestamp;
-use campanile_store::claims::{self, Claim};
+use campanile_store::launch::{self, Claim};
 
 /// The longest sleep of the dispatcher. A launch that another host opens does not wake this host.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -69,11 +69,11 @@ async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
 
 async fn next_launch(ctx: &Ctx, now: Timestamp) -> Result<Option<Timestamp>> {
     let mut tx = ctx.db.read().await?;
-    let next = claims::next_wake(&mut tx, now).await?;
+    let next = launch::next_wake(&mut tx, now).await?;
     if ctx.settings.groups.is_empty() {
         return Ok(next);
     }
-    let of_groups = claims::next_wake_of_groups(&mut tx, now).await?;
+    let of_groups = launch::next_wake_of_groups(&mut tx, now).await?;
     Ok(next.into_iter().chain(of_groups).min())
 }
 
@@ -137,7 +137,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     });
     let work: Vec<Work> = work.collect();
     let claimed: Vec<Claim> = work.iter().map(Work::claim).collect();
-    claims::claim(&mut tx, ctx.host, &claimed, now, claiming.until).await?;
+    launch::claim(&mut tx, ctx.host, &claimed, now, claiming.until).await?;
     let doubt = claiming.in_doubt(ctx, &work);
     crash::point("before_claim_commit");
     ctx.commit(tx, CommitOf::Claim).await?;

@@ -37,8 +37,7 @@ use campanile_control::rules::plan::{self, PACKAGE_MISSING, Plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::{Displacements, OverlapState, SlotEvaluator};
-use campanile_store::launches::{self, NewLaunch};
-use campanile_store::overlap::{self, UnfinishedLaunch};
+use campanile_store::launch::{self, NewLaunch, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
 use campanile_store::{Tx, skipped_ranges};
 
@@ -300,7 +299,7 @@ async fn decide_batch(
             claim_at_once::insert(ctx, &mut tx, &decisions, sources, claiming, now).await?
         }
         None => {
-            launches::insert(&mut tx, &decisions).await?;
+            launch::insert(&mut tx, &decisions).await?;
             Vec::new()
         }
     };
@@ -401,7 +400,7 @@ async fn unfinished_launches(
     let limited = limited.filter(|(_, spec)| spec.policies.has_limit_at_once());
     let ids: Vec<ScheduleId> = limited.map(|(due, _)| due.id).collect();
     let mut by_schedule: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
-    for launch in overlap::unfinished(tx, &ids).await? {
+    for launch in launch::unfinished(tx, &ids).await? {
         let of_schedule = by_schedule.entry(launch.schedule_id).or_default();
         of_schedule.push(launch);
     }

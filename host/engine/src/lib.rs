@@ -65,7 +65,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{HostId, RunId};
 use campanile_package::{PackageLoader, Packages, PluginsFolder};
 use campanile_sandbox::StopSignal;
-use campanile_store::runs::Finish;
+use campanile_store::launch::Finish;
 use campanile_store::{Db, HostLock, hosts};
 use ctx::{Ctx, SharedCtx};
 use decide::backfill::{self, BackfillProgress};

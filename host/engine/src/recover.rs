@@ -20,7 +20,7 @@ use campanile_control::rules::recovery_rules::{
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::events::{self, EventKind, NewEvent};
-use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::launch::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Tx, hosts, packages, schedules};
 
 /// How long after the end of a lease recovery looks. The end itself belongs to the lease.
@@ -88,7 +88,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
         false => Timestamp::EPOCH,
     };
     let mut reader = ctx.db.read_long().await?;
-    let orphaned = recovery::has_orphaned_launches(&mut reader, ctx.host, unclaimed_since);
+    let orphaned = launch::has_orphaned_launches(&mut reader, ctx.host, unclaimed_since);
     let mut has_launches = orphaned.await?;
     drop(reader);
     let mut tx = ctx.db.write().await?;
@@ -106,11 +106,9 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
         }
     }
     let retry_before = now.minus(limits.age_max);
-    let mut runs = recovery::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
+    let mut runs = launch::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
     let launches = match has_launches {
-        true => {
-            recovery::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?
-        }
+        true => launch::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?,
         false => Vec::new(),
     };
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
@@ -205,7 +203,7 @@ async fn recover_orphans(
     done.ended = ended.len();
     events::record_all(tx, now, &news).await?;
     for (why, decisions) in by_cause {
-        recovery::apply(tx, ctx.host, &decisions, why, now).await?;
+        launch::recover(tx, ctx.host, &decisions, why, now).await?;
     }
     if done.ended > 0 {
         // A schedule whose next slot counts from the end of a launch has one after this end too.
@@ -222,8 +220,9 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     // The host ends first: that makes its runs orphans.
     hosts::end(&mut tx, ctx.host, now).await?;
     let retry_before = now.minus(ctx.settings.recovery.age_max);
-    let mut orphans = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
-    orphans.retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.recoveries + 1)));
+    let mut orphans = launch::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
+    orphans
+        .retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.life.recoveries + 1)));
     let (done, news, ended) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     if hosts::live(&mut tx).await?.is_empty() {
         // No host decides slots now. The next host scans its folder before it marks packages as missing.

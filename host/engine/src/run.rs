@@ -37,7 +37,8 @@ use campanile_sandbox::{JsonObject, JsonText, Report, Resource, StopSignal, Unco
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
-use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::launch::{self, Finish, RunEnd};
+use campanile_store::runs;
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
 use campanile_workflow::graph::Step;
 use campanile_workflow::outcome::RetryRules;
@@ -366,7 +367,7 @@ impl Executor {
     async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
         let recorded = retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.write().await?;
-            let held = runs::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await?;
+            let held = launch::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await?;
             tx.commit().await?;
             Ok(held)
         })

@@ -4,6 +4,7 @@
 //! * [`approval_key`]: the key that seals approvals, and the tokens of approvers.
 //! * [`clock`]: the type for an instant, and the only place that reads the clock.
 //! * [`ids`]: ids of schedules, launches, runs, backfills and hosts, and the digest of a package.
+//! * [`life`]: what can happen to a launch in which status.
 //! * [`labels`]: the labels of hosts, and those that launches need.
 //! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
 //! * [`status`]: the words of the record, such as the status of a launch.
@@ -32,6 +33,7 @@ pub mod json;
 pub mod json_depth;
 pub mod json_text;
 pub mod labels;
+pub mod life;
 pub mod namespace;
 pub mod rule_text;
 pub mod status;

@@ -10,7 +10,7 @@ use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_line;
 use campanile_store::LaunchStatus;
 use campanile_store::events::Event;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 
 /// The most characters of a failure's message.
 const MESSAGE_MAX: usize = 200;

@@ -5,7 +5,7 @@
 use sqlx::FromRow;
 
 use super::events::{Event, event_columns};
-use super::launches::{LaunchRow, launch_columns, launch_tables};
+use super::launch::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
 use super::sql::statements;

@@ -8,10 +8,10 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
-    calendar, cancellation, changes, chores, claims, corrections, events, history, hosts,
-    launch_list, launches, outbox, overlap, package_record, package_removal, package_versions,
-    packages, recovery, removed_launches, results, retention, runs, schedule_defaults, schedules,
-    seals, sidecars, size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
+    calendar, changes, chores, corrections, events, history, hosts, launch, outbox, package_record,
+    package_removal, package_versions, packages, removed_launches, results, retention, runs,
+    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
+    task_use, tokens, traces, use_growth,
 };
 
 /// Run any SQL, also several statements.
@@ -50,23 +50,17 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         backup::STATEMENTS,
         buckets::STATEMENTS,
         calendar::STATEMENTS,
-        cancellation::STATEMENTS,
         changes::STATEMENTS,
         chores::STATEMENTS,
-        claims::STATEMENTS,
         corrections::STATEMENTS,
         events::STATEMENTS,
         history::STATEMENTS,
         hosts::STATEMENTS,
-        launch_list::STATEMENTS,
-        launches::STATEMENTS,
         outbox::STATEMENTS,
-        overlap::STATEMENTS,
         package_versions::STATEMENTS,
         package_record::STATEMENTS,
         package_removal::STATEMENTS,
         packages::STATEMENTS,
-        recovery::STATEMENTS,
         removed_launches::STATEMENTS,
         results::STATEMENTS,
         retention::STATEMENTS,
@@ -84,15 +78,15 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         traces::STATEMENTS,
         use_growth::STATEMENTS,
     ];
-    let all = modules.into_iter().flatten();
+    let all = modules.into_iter().chain(launch::STATEMENTS).flatten();
     all.filter_map(|statement| statement.text(tx)).collect()
 }
 
 /// Return the statement that finds the unfinished launches of two schedules.
 pub fn unfinished(tx: &Tx) -> String {
     match tx {
-        Tx::Sqlite(_) => overlap::UNFINISHED.with_rows(2).0,
-        Tx::Postgres(_) => overlap::UNFINISHED.with_arrays().0,
+        Tx::Sqlite(_) => launch::UNFINISHED.with_rows(2).0,
+        Tx::Postgres(_) => launch::UNFINISHED.with_arrays().0,
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sqlx::FromRow;
 
-use super::finished_launches::FinishedLaunch;
+use super::launch::FinishedLaunch;
 use super::sql::{Batch, rows, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;

@@ -5,7 +5,7 @@
 
 use sqlx::FromRow;
 
-use super::finished_launches::{FinishedLaunch, finished_launch_columns};
+use super::launch::{FinishedLaunch, finished_launch_columns};
 use super::removed_launches;
 use super::sql::{Batch, Locking, rows_batch, statements};
 use super::task_use;

@@ -1,105 +1,16 @@
-//! Runs: renew leases, record calls, finish runs.
+//! Runs as commands show them.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::{Batch, RowLocks, statements};
-use super::task_runs::{self, TaskRun};
-use super::types::storable;
-use super::{Result, Tx};
-use super::{results, schedules};
+use super::launch::position;
+use super::sql::statements;
+use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, RunId, ScheduleId};
-use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
-
-/// The hashes of what a run uses besides its code.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunHashes {
-    /// Of the grants of its host's sidecar.
-    pub grants: Option<InputHash>,
-    /// Of the context, without what the host adds.
-    pub context: Option<InputHash>,
-}
-
-/// How a run ends on its host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finish {
-    pub run_id: RunId,
-    /// The fence under which the host claimed it.
-    pub fence: i64,
-    pub schedule_id: ScheduleId,
-    pub scheduled_time: Timestamp,
-    pub at: Timestamp,
-    pub end: RunEnd,
-    /// Calls that are not recorded yet.
-    pub tasks: Vec<TaskRun>,
-}
-
-/// How a run ended on its host.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RunEnd {
-    Succeeded {
-        /// JSON.
-        output: Option<String>,
-    },
-    Failed {
-        kind: FailureKind,
-        message: String,
-    },
-    /// It was asked to end.
-    Cancelled {
-        message: String,
-    },
-    /// A task is called again later.
-    Waiting {
-        retry_at: Timestamp,
-    },
-}
-
-impl Finish {
-    /// Return when the run finished; none when it waits for a retry.
-    fn finished_at(&self) -> Option<Timestamp> {
-        self.end.retry_at().is_none().then_some(self.at)
-    }
-}
-
-impl RunEnd {
-    fn status(&self) -> LaunchStatus {
-        match self {
-            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
-            RunEnd::Failed { .. } => LaunchStatus::Failed,
-            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
-            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
-        }
-    }
-
-    fn retry_at(&self) -> Option<Timestamp> {
-        match self {
-            RunEnd::Waiting { retry_at } => Some(*retry_at),
-            _ => None,
-        }
-    }
-
-    /// Return the reason of a cancelled launch that has none yet.
-    fn reason(&self) -> Option<&'static str> {
-        matches!(self, RunEnd::Cancelled { .. }).then_some(super::overlap::REASON)
-    }
-
-    /// Return the kind and the message of the failure, as the columns have them.
-    fn failure(&self) -> (Option<FailureKind>, Option<Cow<'_, str>>) {
-        match self {
-            RunEnd::Failed { kind, message } => (Some(*kind), Some(storable(message))),
-            RunEnd::Cancelled { message } => {
-                (Some(FailureKind::Cancelled), Some(storable(message)))
-            }
-            _ => (None, None),
-        }
-    }
-}
+use campanile_model::status::{FailureKind, RunStatus};
 
 /// A run as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
@@ -154,37 +65,6 @@ macro_rules! select_runs {
 pub(super) use select_runs;
 
 statements! {
-    /// End the runs whose fence is current, and return their launches with these fences.
-    // A launch that an operator asked to end has its reason and its message already. It keeps them also when its run ends
-    // to be retried: recovery ends it then.
-    pub(super) async fn end_current(finishes: &[Finish]) -> Vec<(LaunchId, i64)> = rows_batch
-        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
-            message = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column7
-                WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.message ELSE v.column7 END,
-            reason = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.reason, v.column8)
-                WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.reason ELSE v.column8 END, lease_until = NULL
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
-        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE RETURNING launch.id, launch.attempts"),
-        finishes, |finish| [
-            finish.run_id.launch(), finish.fence, finish.end.status(), finish.finished_at(), finish.end.retry_at(),
-            finish.end.failure().0, finish.end.failure().1, finish.end.reason(),
-        ];
-
-    /// Renew the leases of runs whose fence is current, and return their launches with these fences and the cancel
-    /// deadlines.
-    pub(super) async fn renew_current(
-        held: &[(RunId, i64)], lease_until: Timestamp,
-    ) -> Vec<(LaunchId, i64, Option<Timestamp>)> = rows_batch
-        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
-        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE
-        RETURNING launch.id, launch.attempts, launch.cancel_deadline"),
-        held, |(run, fence)| [run.launch(), *fence, lease_until];
-
-    /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
-    pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
-        "UPDATE launch SET lease_until = lease_until WHERE id = $1 AND attempts = $2 AND status = 'running'"
-        => [run.launch(), fence];
-
     /// Return the numbers of the lost runs of a launch, the earliest first.
     pub async fn lost_of_launch(launch: LaunchId) -> Vec<i64> = values
         "SELECT number FROM lost_run WHERE launch_id = $1 ORDER BY number";
@@ -206,10 +86,6 @@ statements! {
             ORDER BY l.scheduled_time DESC, l.id DESC, r.number DESC LIMIT $5",
         "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
         => [schedule, before.0, before.1, number, limit];
-
-    /// Returns the slot of a launch belonging to this schedule.
-    pub(super) async fn slot(id: LaunchId, schedule: ScheduleId) -> Option<Timestamp> = value
-        "SELECT scheduled_time FROM launch WHERE id = $1 AND schedule_id = $2";
 
     /// Return the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row
@@ -241,97 +117,4 @@ pub async fn list_of(
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
     rows.truncate(usize::try_from(limit).unwrap_or_default());
     Ok(rows)
-}
-
-/// After every launch.
-pub(super) const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
-
-/// Returns the slot and id of the launch before which a list of `schedules` begins. Without a launch, the list begins with the
-/// newest. Another schedule's launch reveals nothing about its slot, as the reader may not be allowed to know it.
-pub(super) async fn position(
-    tx: &mut Tx,
-    launch: Option<LaunchId>,
-    schedules: &[ScheduleId],
-) -> Result<(Timestamp, LaunchId)> {
-    let Some(id) = launch else {
-        return Ok(NEWEST);
-    };
-    for schedule in schedules {
-        if let Some(slot) = slot(tx, id, *schedule).await? {
-            return Ok((slot, id));
-        }
-    }
-    Ok((Timestamp::LAST, id))
-}
-
-/// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
-/// deadlines.
-///
-/// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
-/// to a host that does not execute it. That run's lease must expire.
-pub async fn renew(
-    tx: &mut Tx,
-    held: &[(RunId, i64)],
-    lease_until: Timestamp,
-) -> Result<Vec<(RunId, Option<Timestamp>)>> {
-    let renewed = renew_current(tx, held, lease_until).await?;
-    // A host can also execute a lost run of the same launch. That run has another fence.
-    let renewed = renewed
-        .into_iter()
-        .map(|(launch, fence, deadline)| ((launch, fence), deadline));
-    let deadlines: HashMap<(LaunchId, i64), Option<Timestamp>> = renewed.collect();
-    let still = held
-        .iter()
-        .filter_map(|(run, fence)| Some((*run, *deadlines.get(&(run.launch(), *fence))?)));
-    Ok(still.collect())
-}
-
-/// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
-pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>> {
-    let ended = end_current(tx, finishes).await?;
-    let current: HashSet<(LaunchId, i64)> = ended.into_iter().collect();
-    let finishes: Vec<&Finish> = finishes
-        .iter()
-        .filter(|finish| current.contains(&(finish.run_id.launch(), finish.fence)))
-        .collect();
-    let tasks: Vec<(RunId, &TaskRun)> = finishes
-        .iter()
-        .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
-        .collect();
-    task_runs::insert(tx, &tasks).await?;
-    keep_results(tx, &finishes).await?;
-    Ok(finishes.iter().map(|finish| finish.run_id).collect())
-}
-
-/// Record calls of tasks of a run that continues. False when the run's fence is not current.
-pub async fn record_tasks(tx: &mut Tx, run: RunId, fence: i64, tasks: &[TaskRun]) -> Result<bool> {
-    let is_current = lock_if_current(tx, run, fence).await?;
-    if is_current {
-        let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
-        task_runs::insert(tx, &tasks).await?;
-    }
-    Ok(is_current)
-}
-
-/// Keep the results and failures that the next launches of these schedules get.
-async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result {
-    let successes = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Succeeded { output } => Some((
-            finish.schedule_id,
-            finish.scheduled_time,
-            output.as_deref().map(Cow::Borrowed),
-        )),
-        _ => None,
-    });
-    results::keep(tx, &results::SUCCESS, successes).await?;
-    let failures = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Failed { kind, message } => Some(results::failure(
-            finish.schedule_id,
-            finish.scheduled_time,
-            *kind,
-            message,
-        )),
-        _ => None,
-    });
-    results::keep(tx, &results::FAILURE, failures).await
 }

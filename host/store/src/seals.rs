@@ -8,11 +8,11 @@
 
 use sqlx::FromRow;
 
-use super::finished_launches::finished_launch_columns;
+use super::launch::finished_launch_columns;
 use super::sql::{Batch, statements};
 use super::{Result, Tx};
 use crate::events::{Event, event_columns};
-pub use crate::finished_launches::FinishedLaunch;
+use crate::launch::FinishedLaunch;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
 

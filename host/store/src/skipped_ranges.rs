@@ -1,6 +1,6 @@
 //! Ranges of skipped slots: one row stands for slots that nothing could launch, one after another.
 
-use super::launches::NewLaunch;
+use super::launch::NewLaunch;
 use super::sql::{Batch, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;

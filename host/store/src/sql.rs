@@ -232,7 +232,7 @@ macro_rules! statements {
                 $(=> $values:tt)? $(, $items:ident, |$item:pat_param| $row:tt)?;
         )*
     ) => {
-        $(pub(super) const $name: $kind = $sql;)*
+        $(pub(crate) const $name: $kind = $sql;)*
 
         $(
             $(#[$doc])*

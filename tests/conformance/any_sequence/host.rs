@@ -10,7 +10,7 @@ use campanile_package::{PackageLoader, Packages};
 use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings, StopSignal};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
-use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::launch::{Finish, RunEnd};
 use campanile_tests::TestDb;
 
 use super::model;

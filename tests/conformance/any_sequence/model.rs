@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::life::Life;
 use campanile_schedule::policy::{Catchup, Delivery, Overlap};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::recovery::LOSS_COUNTS_WITHIN;
+use campanile_store::launch::{self, LOSS_COUNTS_WITHIN, LaunchRow};
 use campanile_store::runs::{self, RunRow};
 use campanile_store::schedules::{self, ScheduleState};
 use campanile_store::{Decision, LaunchStatus, RunStatus, Tx};
 
 use super::definition::Definition;
 use crate::fixtures::at;
+use crate::launch_life::statuses_from;
 
 pub const GRACE: Duration = Duration::from_secs(60);
 pub const WINDOW: Duration = Duration::from_secs(3_600);
@@ -41,7 +42,9 @@ pub struct Model {
     paused: BTreeSet<String>,
     cursors: HashMap<ScheduleId, Timestamp>,
     /// The launches of the previous check.
-    seen: HashSet<LaunchId>,
+    seen: HashMap<LaunchId, LaunchRow>,
+    /// The statuses that lives lead to, as far as they were asked for.
+    reachable: HashMap<Life, HashSet<LaunchStatus>>,
     /// The finished launches, which never change.
     finished_launches: HashMap<LaunchId, LaunchRow>,
     finished_runs: HashMap<RunId, RunRow>,
@@ -102,7 +105,7 @@ impl Definition {
 
 /// Return the unfinished launches.
 pub async fn unfinished(tx: &mut Tx) -> Vec<LaunchRow> {
-    let mut rows = launches::list(tx, None, i64::MAX).await.unwrap();
+    let mut rows = launch::list(tx, None, i64::MAX).await.unwrap();
     rows.retain(|row| row.finished_at.is_none());
     rows
 }
@@ -151,7 +154,7 @@ impl Model {
 
     /// Check the invariants of all rows. Return the situations that occur in them.
     pub async fn check(&mut self, tx: &mut Tx, now: Timestamp, case: &str) -> Vec<&'static str> {
-        let rows = launches::list(tx, None, i64::MAX).await.unwrap();
+        let rows = launch::list(tx, None, i64::MAX).await.unwrap();
         let runs = runs::list(tx, None, i64::MAX).await.unwrap();
         let mut by_schedule: BTreeMap<&str, Vec<&LaunchRow>> = BTreeMap::new();
         for row in &rows {
@@ -172,7 +175,7 @@ impl Model {
             let new: Vec<&LaunchRow> = rows
                 .iter()
                 .copied()
-                .filter(|row| !self.seen.contains(&row.id))
+                .filter(|row| !self.seen.contains_key(&row.id))
                 .collect();
             check_lateness(schedule, &new, case);
             let before = self.cursors.insert(state.id, state.cursor_at);
@@ -187,8 +190,10 @@ impl Model {
         );
         self.check_runs(&rows, &runs, case);
         self.check_history(&rows, &runs, case);
-        self.seen = rows.iter().map(|row| row.id).collect();
-        situations(&rows, &runs)
+        self.check_lives(&rows, case);
+        let situations = situations(&rows, &runs);
+        self.seen = rows.into_iter().map(|row| (row.id, row)).collect();
+        situations
     }
 
     /// Check that every slot up to the cursor is decided once, and that the next slot is correct.
@@ -312,6 +317,35 @@ impl Model {
             }
         }
         assert!(by_schedule.is_empty(), "runs without a launch: {case}");
+    }
+
+    /// Checks that each launch has come from its former status by what can happen to a launch.
+    fn check_lives(&mut self, rows: &[LaunchRow], case: &str) {
+        for row in rows {
+            let Some(before) = self.seen.get(&row.id) else {
+                continue;
+            };
+            assert!(
+                before.attempts <= row.attempts && before.recoveries <= row.recoveries,
+                "a count went back: {before:#?} {row:#?} {case}"
+            );
+            let life = Life {
+                status: before.status,
+                attempts: before.attempts.min(1),
+                recoveries: 0,
+                lost_runs: 0,
+                has_run: before.run_id.0.is_some(),
+                must_end: false,
+            };
+            let reachable = self
+                .reachable
+                .entry(life)
+                .or_insert_with(|| statuses_from(life));
+            assert!(
+                reachable.contains(&row.status),
+                "no arrow leads there: {before:#?} {row:#?} {case}"
+            );
+        }
     }
 
     /// Check that finished rows never change.

@@ -17,7 +17,7 @@ async fn system_with_undecided_slot(test: TestDb) -> System {
 /// Return the kind and status of all launches of the slot `at(60)`.
 async fn launches_of_the_slot(system: &System) -> Vec<(LaunchKind, LaunchStatus)> {
     let mut tx = system.test.read().await;
-    let mut rows = launches::list(&mut tx, None, 100).await.unwrap();
+    let mut rows = launch::list(&mut tx, None, 100).await.unwrap();
     rows.retain(|row| row.scheduled_time == at(60));
     rows.iter().map(|row| (row.kind, row.status)).collect()
 }

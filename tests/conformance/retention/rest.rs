@@ -89,7 +89,7 @@ async fn the_rest_of_the_record_ends_too(test: TestDb) {
             ..decided
         };
         if used {
-            launches::insert(&mut tx, &[decided]).await.unwrap();
+            launch::insert(&mut tx, &[decided]).await.unwrap();
         }
     }
     let day = DayUse {

@@ -2,7 +2,7 @@
 use campanile_control::reports::health;
 use campanile_control::reports::use_statistics::{day_statistics, package_statistics};
 use campanile_store::disk::DiskSigns;
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::launch::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::task_use::{self, PackageDay, UseSums};
 
@@ -43,7 +43,7 @@ async fn run(
     call: impl Fn(&ClaimedRun) -> TaskRun,
 ) {
     let mut tx = test.write().await;
-    launches::insert(&mut tx, decided).await.unwrap();
+    launch::insert(&mut tx, decided).await.unwrap();
     let newest = decided.iter().map(|launch| launch.fire_time).max().unwrap();
     let claimed = claim_all(&mut tx, host.engine.host(), newest).await;
     assert_eq!(claimed.len(), decided.len());
@@ -53,7 +53,7 @@ async fn run(
         finish
     };
     let ends: Vec<_> = claimed.iter().map(end).collect();
-    runs::finish(&mut tx, &ends).await.unwrap();
+    launch::finish(&mut tx, &ends).await.unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -150,14 +150,14 @@ async fn a_call_of_a_lost_run_counts_once(test: TestDb) {
     let lost = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let first = call(1.0, MIB, 0);
     let calls = [first.clone()];
-    let recorded = runs::record_tasks(&mut tx, lost.run_id, lost.fence, &calls);
+    let recorded = launch::record_tasks(&mut tx, lost.run_id, lost.fence, &calls);
     assert!(recorded.await.unwrap());
     let again = RecoveryDecision {
         launch_id: lost.launch_id(),
         action: RecoveryAction::RunAgain,
         not_before: None,
     };
-    recovery::apply(&mut tx, host, &[again], "gone", at(50))
+    launch::recover(&mut tx, host, &[again], "gone", at(50))
         .await
         .unwrap();
     let second = claim_all(&mut tx, host, at(51)).await[0];
@@ -168,15 +168,15 @@ async fn a_call_of_a_lost_run_counts_once(test: TestDb) {
     // The lost run comes to its end too late.
     let mut late = lost.succeeded("1", at(52));
     late.tasks = vec![rest.clone()];
-    assert_eq!(runs::finish(&mut tx, &[late]).await.unwrap(), []);
+    assert_eq!(launch::finish(&mut tx, &[late]).await.unwrap(), []);
     // The end of the second run is recorded once more, because the answer to the commit was lost.
     let mut end = second.succeeded("1", at(53));
     end.tasks = vec![first, rest];
     assert_eq!(
-        runs::finish(&mut tx, &[end.clone()]).await.unwrap().len(),
+        launch::finish(&mut tx, &[end.clone()]).await.unwrap().len(),
         1
     );
-    assert_eq!(runs::finish(&mut tx, &[end]).await.unwrap(), []);
+    assert_eq!(launch::finish(&mut tx, &[end]).await.unwrap(), []);
     tx.commit().await.unwrap();
     let (days, _) = sums(&test).await;
     let used = days[0].used;

@@ -5,7 +5,7 @@ use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DstFold, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch};
 use campanile_store::schedules::{self, Revision};
 use campanile_store::{Decision, Origin, packages};
 use campanile_tests::{TestDb, on_both};
@@ -385,7 +385,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         decided_by: None,
         decided_at: clock_time("10:12"),
     };
-    launches::insert(&mut tx, &[skipped]).await.unwrap();
+    launch::insert(&mut tx, &[skipped]).await.unwrap();
     let definition = Revision {
         revision: 2,
         name: "summary".to_owned(),

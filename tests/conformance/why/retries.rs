@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::{FailureKind, LaunchStatus, events};
 use campanile_tests::{TestDb, on_both};
 
@@ -37,7 +37,7 @@ async fn host(test: TestDb, policies: Policies) -> TestHost {
 
 async fn launch(host: &TestHost) -> LaunchRow {
     let mut tx = host.test.read().await;
-    let mut rows = launches::list(&mut tx, None, 10).await.unwrap();
+    let mut rows = launch::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(rows.len(), 1, "{rows:#?}");
     rows.remove(0)
 }

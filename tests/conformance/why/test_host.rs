@@ -8,7 +8,7 @@ use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
-use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::launch::{self, Finish, RunEnd};
 use campanile_store::schedules::{Pause, Revision};
 use campanile_store::{HostLock, Origin};
 use campanile_tests::TestDb;
@@ -108,7 +108,7 @@ impl TestHost {
             tasks: Vec::new(),
         };
         let mut tx = self.test.write().await;
-        assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+        assert_eq!(launch::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
         tx.commit().await.unwrap();
     }
 

@@ -30,8 +30,7 @@ use campanile_package::{Packages, PluginsFolder};
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
-use campanile_store::launches::LaunchRow;
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::{LaunchRow, RunEnd};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{Db, HostLock, LaunchStatus, Origin, packages, schedules, stats};
 
@@ -376,7 +375,7 @@ impl BenchHost {
         let mut tx = self.engine.db().read().await?;
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let page = campanile_store::launches::list(&mut tx, after, PAGE).await?;
+            let page = campanile_store::launch::list(&mut tx, after, PAGE).await?;
             let last = page.last().map(|last| (last.id, last.scheduled_time));
             let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
             let is_ours = |row: &LaunchRow| row.schedule.starts_with(prefix) && is_in(row);

@@ -16,7 +16,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_model::text::printable_lines;
 use campanile_store::events::{self, Event};
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, CallPlace};
 use campanile_store::{DbError, RunStatus, Tx, history, hosts};

@@ -10,7 +10,7 @@ use campanile_control::questions::launches::{GetLaunch, ListLaunches};
 use campanile_control::records::launch::LaunchDetail;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ShortId;
-use campanile_store::launches::{LOOKED_AT_MAX, LaunchRow};
+use campanile_store::launch::{LOOKED_AT_MAX, LaunchRow};
 use campanile_store::removed_launches;
 
 #[derive(Subcommand)]

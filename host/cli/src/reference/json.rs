@@ -37,7 +37,7 @@ use campanile_model::clock::Timestamp;
 use campanile_store::alert_messages::AlertMessageRow;
 use campanile_store::alerts::{Alert, Silence};
 use campanile_store::events::Event;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::scratch::PERIOD;
 use campanile_model::clock::Timestamp;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::runs::RunRow;
 use campanile_store::{Decision, LaunchStatus, RunStatus};
 

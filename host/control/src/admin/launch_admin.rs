@@ -12,9 +12,8 @@ use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_model::status::LaunchStatus;
-use campanile_store::cancellation::{self, LaunchState};
 use campanile_store::events::EventKind;
-use campanile_store::launches::NewLaunch;
+use campanile_store::launch::{self, LaunchState, NewLaunch};
 use campanile_store::{Tx, changes, schedules};
 
 /// How an operator's request to cancel a launch was answered.
@@ -47,7 +46,7 @@ pub async fn cancel(
     let done = match end_or_ask(tx, launch, deadline, &asked, now).await? {
         Some(done) => done,
         None => {
-            let ended = cancellation::state(tx, launch).await?;
+            let ended = launch::state(tx, launch).await?;
             return Err(has_ended(&ended.unwrap_or(state)));
         }
     };
@@ -77,10 +76,10 @@ async fn end_or_ask(
 ) -> Result<Option<Cancelled>> {
     // A host may claim the launch between two statements, and its run may end to be retried.
     for _ in 0..2 {
-        if let Some(deadline) = cancellation::ask(tx, launch, deadline, message).await? {
+        if let Some(deadline) = launch::ask_to_end(tx, launch, deadline, message).await? {
             return Ok(Some(Cancelled::Asked(deadline)));
         }
-        if let Some(status) = cancellation::end(tx, launch, message, now).await? {
+        if let Some(status) = launch::end(tx, launch, message, now).await? {
             return Ok(Some(Cancelled::Ended(status)));
         }
     }
@@ -100,7 +99,7 @@ pub async fn retry(
     if state.finished_at.is_none() {
         return Err(ScheduleError::Conflict(format!(
             "the launch {launch} has not ended: it is {}; wait for its end, or end it with `campanile run cancel {launch}`",
-            state.status
+            state.life.status
         )));
     }
     if state.slot_count > 1 {
@@ -147,15 +146,15 @@ pub async fn retry(
 /// Lock the schedule of a launch. Return the launch, and the name of its schedule.
 async fn lock(tx: &mut Tx, launch: LaunchId) -> Result<(LaunchState, String)> {
     let missing = || ScheduleError::NotFound(format!("there is no launch {launch}"));
-    let schedule = cancellation::lock_schedule(tx, launch).await?;
+    let schedule = launch::lock_schedule(tx, launch).await?;
     let schedule = schedule.ok_or_else(missing)?;
-    let state = cancellation::state(tx, launch).await?.ok_or_else(missing)?;
+    let state = launch::state(tx, launch).await?.ok_or_else(missing)?;
     let name = schedules::name(tx, schedule).await?.ok_or_else(missing)?;
     Ok((state, name))
 }
 
 fn refuse_lost_run(state: &LaunchState, run: Option<RunId>) -> Result {
-    let newest = state.recoveries + 1;
+    let newest = state.life.recoveries + 1;
     match run {
         Some(run) if run.number() < newest => Err(ScheduleError::Conflict(format!(
             "the run {run} was lost; the launch {} continues in its run {newest}",
@@ -170,7 +169,7 @@ fn refuse_lost_run(state: &LaunchState, run: Option<RunId>) -> Result {
 }
 
 fn has_ended(state: &LaunchState) -> ScheduleError {
-    let (launch, status) = (state.id, state.status);
+    let (launch, status) = (state.id, state.life.status);
     let at = state
         .finished_at
         .map_or_else(String::new, |at| format!(" at {at}"));

@@ -31,12 +31,10 @@ use campanile_package::context;
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::schedules::{self, History, NextSlot, Revision, Schedule, ScheduleState};
-use campanile_store::{
-    BackfillStatus, Db, DbError, Decision, Origin, Tx, backfills, changes, overlap,
-};
+use campanile_store::{BackfillStatus, Db, DbError, Decision, Origin, Tx, backfills, changes};
 
 pub(crate) use add::holders;
 use add::{KnownPackages, check, refuse_nothing_ahead};
@@ -195,7 +193,7 @@ fn replaced_text(proposal: &Schedule, by: &Holder) -> String {
 async fn stop(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result {
     let (name, id) = (&schedule.definition.name, schedule.state.id);
     drop_past_slots(tx, schedule, REMOVED, now).await?;
-    overlap::skip_unstarted(tx, id, REMOVED, now).await?;
+    launch::withdraw(tx, id, REMOVED, now).await?;
     for backfill in backfills::running(tx).await? {
         if backfill.schedule_id == id {
             let detail = format!("{}, as its schedule was removed", backfill.id);
@@ -265,7 +263,7 @@ pub async fn trigger(
     };
     let triggered = insert_requested(tx, &schedule.state, &policies, launch, now).await?;
     if let Some(caller) = trigger.caller_traceparent {
-        launches::set_caller_traceparent(tx, triggered.launch, caller).await?;
+        launch::set_caller_traceparent(tx, triggered.launch, caller).await?;
     }
     let detail = trigger_detail(&trigger, &triggered);
     changes::record(tx, now, EventKind::LaunchTriggered, name, &detail).await?;
@@ -325,7 +323,7 @@ pub async fn decide_overlaps(
     mut launches: Vec<NewLaunch>,
     now: Timestamp,
 ) -> Result<Vec<OverlapDecision>, DbError> {
-    let unfinished = overlap::unfinished(tx, &[state.id]).await?;
+    let unfinished = launch::unfinished(tx, &[state.id]).await?;
     let mut overlaps = OverlapState::new(plan::active(&unfinished, state.enabled, now));
     let mut decisions = Vec::with_capacity(launches.len());
     let is_launched = |launch: &&mut NewLaunch| launch.decision == Decision::Launched;
@@ -335,7 +333,7 @@ pub async fn decide_overlaps(
         (launch.decision, launch.reason, launch.overlaps) = plan::recorded(decision);
         decisions.push(decision);
     }
-    launches::insert(tx, &launches).await?;
+    launch::insert(tx, &launches).await?;
     if overlaps.displacements == Displacements::default() {
         return Ok(decisions);
     }
@@ -382,10 +380,10 @@ pub async fn apply_displacements(
         launches.extend(all.into_iter().flatten().map(|other| other.launch));
     }
     launches.sort_unstable();
-    overlap::lock(tx, &launches).await?;
-    let mut ended = overlap::skip(tx, &skipped, now).await?;
-    ended.extend(overlap::cancel(tx, &cancelled, now).await?);
-    ended.extend(overlap::terminate(tx, &terminated, now).await?);
+    launch::lock_unfinished(tx, &launches).await?;
+    let mut ended = launch::skip(tx, &skipped, now).await?;
+    ended.extend(launch::cancel(tx, &cancelled, now).await?);
+    ended.extend(launch::terminate(tx, &terminated, now).await?);
     let mut counts: BTreeMap<ScheduleId, i64> = BTreeMap::new();
     for schedule in ended {
         *counts.entry(schedule).or_default() += 1;
@@ -407,7 +405,7 @@ pub async fn set_next_slots(
     let without_slot = schedules.iter();
     let without_slot = without_slot.filter(|(state, ..)| state.next_slot.is_none());
     let ids: Vec<ScheduleId> = without_slot.clone().map(|(state, ..)| state.id).collect();
-    let finished = launches::newest_finished_at(tx, &ids).await?;
+    let finished = launch::newest_finished_at(tx, &ids).await?;
     let finished: BTreeMap<ScheduleId, Option<Timestamp>> = finished.into_iter().collect();
     let slots = without_slot.filter_map(|(state, rule, policies)| {
         let (id, cursor_at) = (state.id, state.cursor_at);
@@ -466,7 +464,7 @@ pub async fn next_slot(
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     let newest = match rule.delay_after_completion() {
-        Some(_) => launches::newest_finished_at(tx, &[*id]).await?.pop(),
+        Some(_) => launch::newest_finished_at(tx, &[*id]).await?.pop(),
         None => None,
     };
     let newest = newest.map(|(_, finished_at)| finished_at);

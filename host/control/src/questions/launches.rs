@@ -8,13 +8,13 @@ use crate::order::{Desk, Endpoint, Scope};
 use crate::orders::id;
 use crate::problem::Problem;
 use crate::question::{Page, Question, Read, paged, plain};
+use crate::records;
 use crate::records::ids;
-use crate::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
+use crate::records::launch::{LaunchDetail, refuse_unknown_schedule};
 use crate::records::run::{Part, RunDetail, TaskLogs};
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::time_text::Moment;
-use campanile_store::launch_list::{self, Filter};
-use campanile_store::launches::{LOOKED_AT_MAX, LaunchRow};
+use campanile_store::launch::{LOOKED_AT_MAX, LaunchFilter, LaunchPage, LaunchRow};
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::CallPlace;
 use campanile_store::{LaunchStatus, Tx};
@@ -67,7 +67,7 @@ impl ListLaunches {
         looked_at_max: i64,
         tx: &mut Tx,
     ) -> Result<Page<Vec<LaunchRow>>, Problem> {
-        let filter = Filter {
+        let filter = LaunchFilter {
             schedule: self.schedule.as_deref(),
             statuses: &self.status,
             kind: self.kind,
@@ -78,10 +78,10 @@ impl ListLaunches {
             until: self.until.map(|until| until.at(desk.now)),
         };
         let limit = limit(self.limit);
-        let launch_list::Page {
+        let LaunchPage {
             rows,
             continues_after,
-        } = launch::list(tx, &filter, self.after.as_ref(), limit, looked_at_max).await?;
+        } = records::launch::list(tx, &filter, self.after.as_ref(), limit, looked_at_max).await?;
         let page = Page::of(rows, limit, |row| row.id.to_string());
         let next = page.next.or(continues_after.map(|id| id.to_string()));
         Ok(Page { next, ..page })

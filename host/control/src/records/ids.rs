@@ -6,7 +6,7 @@ use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::runs::{self, RunRow};
-use campanile_store::{Tx, launches, removed_launches};
+use campanile_store::{Tx, launch, removed_launches};
 
 type Result<T, E = Problem> = std::result::Result<T, E>;
 
@@ -28,7 +28,7 @@ pub async fn launch(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) ->
     match (id.whole(), namespace) {
         (Some(whole), None) => Ok(whole),
         (Some(whole), Some(namespace)) => {
-            let found = launches::with_ids(tx, &[whole]).await?;
+            let found = launch::with_ids(tx, &[whole]).await?;
             let is_own = found.iter().any(|row| namespace.contains(&row.package));
             is_own
                 .then_some(whole)
@@ -41,7 +41,7 @@ pub async fn launch(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) ->
 /// Returns the launch whose id begins with a short id's digits.
 async fn begins_with(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<LaunchId> {
     let range = (id.first, id.last);
-    let found = launches::ids_between(tx, range, namespace, CANDIDATES_MAX + 1).await?;
+    let found = launch::ids_between(tx, range, namespace, CANDIDATES_MAX + 1).await?;
     match found.ids[..] {
         _ if found.is_cut && found.ids.len() < 2 => {
             let message = format!("{id} could be one of very many launches");
@@ -140,7 +140,7 @@ pub async fn list_position(
 
 /// Return the error that a short id means several launches, which it lists.
 async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Problem> {
-    let mut rows = launches::with_ids(tx, found).await?;
+    let mut rows = launch::with_ids(tx, found).await?;
     rows.sort_unstable_by_key(|row| row.id);
     rows.truncate(CANDIDATES_MAX);
     let lines = rows.iter().map(|row| {

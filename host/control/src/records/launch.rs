@@ -14,8 +14,7 @@ use campanile_model::read_by_parts;
 use campanile_model::status::FailureKind;
 use campanile_model::trace_context::TraceContext;
 use campanile_store::history::{self, DecidedLaunch};
-use campanile_store::launch_list::{self, Filter, Page};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchFilter, LaunchPage, LaunchRow};
 use campanile_store::runs::RunRow;
 use campanile_store::{Decision, LaunchStatus, Tx, removed_launches, task_runs};
 
@@ -136,16 +135,16 @@ impl CancelReport {
 /// are looked at.
 pub async fn list(
     tx: &mut Tx,
-    filter: &Filter<'_>,
+    filter: &LaunchFilter<'_>,
     after: Option<&ShortId>,
     limit: i64,
     looked_at_max: i64,
-) -> Result<Page, Problem> {
+) -> Result<LaunchPage, Problem> {
     let after = match after {
         Some(after) => Some(ids::position(tx, after, filter.namespace).await?),
         None => None,
     };
-    let page = launch_list::filtered(tx, filter, after, limit, looked_at_max).await?;
+    let page = launch::search(tx, filter, after, limit, looked_at_max).await?;
     if let (Some(name), true) = (filter.schedule, page.rows.is_empty()) {
         refuse_unknown_schedule(tx, name).await?;
     }
@@ -156,7 +155,7 @@ pub async fn list(
 pub async fn refuse_unknown_schedule(tx: &mut Tx, name: &str) -> Result<(), ScheduleError> {
     // A removed schedule is still known by its launches.
     let is_known = removed_launches::newest_day_of(tx, name).await?.is_some();
-    if !is_known && launches::list_of(tx, name, None, 1).await?.is_empty() {
+    if !is_known && launch::list_of(tx, name, None, 1).await?.is_empty() {
         schedule_admin::find(tx, name).await?;
     }
     Ok(())

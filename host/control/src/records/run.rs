@@ -13,7 +13,7 @@ use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{LogLine, Share};
 use campanile_store::runs::RunRow;
 use campanile_store::task_runs::{self, CallPlace, TaskRun};
-use campanile_store::{DbError, Tx, launches};
+use campanile_store::{DbError, Tx, launch};
 
 /// One run with its calls.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
@@ -102,7 +102,7 @@ impl RunDetail {
         run: RunRow,
         calls: Vec<TaskRun>,
     ) -> Result<RunDetail, DbError> {
-        let caller = launches::caller_traceparent(tx, run.launch_id).await?;
+        let caller = launch::caller_traceparent(tx, run.launch_id).await?;
         let launch = TraceContext::of_launch(run.launch_id, caller.flatten());
         Ok(RunDetail {
             traceparent: launch.of_run(run.id),

@@ -17,7 +17,7 @@ use campanile_model::read_by_parts;
 use campanile_package::Manifest;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
 use campanile_schedule::rule::{HashKey, Rule, Warning};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx, packages};
 
@@ -185,7 +185,7 @@ impl ScheduleDetail {
             effective_policies: policies
                 .map(|policies| policies.effective(late).map(json).collect()),
             replaces_proposals_of: replaced_proposals(tx, &row).await?,
-            launches: launches::of_schedule(tx, row.state.id, LAUNCHES_SHOWN).await?,
+            launches: launch::of_schedule(tx, row.state.id, LAUNCHES_SHOWN).await?,
             schedule: NewSchedule::new(row, rule.as_ref(), now),
         })
     }

@@ -9,8 +9,7 @@ use crate::admin::host_admin::{self, HostState};
 use crate::reports::statistics::Statistics;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::launch_list::{self, Filter};
-use campanile_store::launches::{LOOKED_AT_MAX, LaunchRow};
+use campanile_store::launch::{self, LOOKED_AT_MAX, LaunchFilter, LaunchRow};
 use campanile_store::stats::{self, NextSlot, OldRun, Unfinished};
 use campanile_store::{DbError, LaunchStatus, Tx};
 
@@ -87,11 +86,11 @@ impl TopReport {
     /// Read what the hosts do at `now`.
     pub async fn read(tx: &mut Tx, now: Timestamp) -> Result<TopReport, DbError> {
         let since = |from: Timestamp| (now.micros() - from.micros()) as f64 / 1e6;
-        let filter = Filter {
+        let filter = LaunchFilter {
             statuses: &FAILURES,
-            ..Filter::default()
+            ..LaunchFilter::default()
         };
-        let failures = launch_list::filtered(tx, &filter, None, ROWS_MAX, LOOKED_AT_MAX).await?;
+        let failures = launch::search(tx, &filter, None, ROWS_MAX, LOOKED_AT_MAX).await?;
         let mut hosts = host_admin::list(tx, false, now).await?;
         hosts.retain(|host| host.ended_at.is_none());
         hosts.sort_by_key(|host| host.started_at);

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use campanile_model::ids::LaunchId;
 use campanile_model::status::LaunchStatus;
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::{DbError, Tx, launch_list};
+use campanile_store::launch::{self, LaunchRow};
+use campanile_store::{DbError, Tx};
 
 /// How many of the newest launches that failed or ended early are looked at. One with an older slot is not found.
 const LOOKED_AT: i64 = 500;
@@ -24,12 +24,12 @@ impl FailureFeed {
     /// Return launches that failed, are unknown or abandoned since the last call, at most the newest 20. The first call
     /// returns the newest 20 launches that failed, are unknown or abandoned, however long ago.
     pub async fn read(&mut self, tx: &mut Tx) -> Result<Vec<LaunchRow>, DbError> {
-        let newest = launch_list::newest_failures(tx, LOOKED_AT).await?;
+        let newest = launch::newest_failures(tx, LOOKED_AT).await?;
         let new = self.unseen(newest);
         if new.is_empty() {
             return Ok(Vec::new());
         }
-        let mut rows = launches::with_ids(tx, &new).await?;
+        let mut rows = launch::with_ids(tx, &new).await?;
         rows.retain(|row| row.status != LaunchStatus::Cancelled);
         rows.sort_unstable_by_key(|row| row.finished_at);
         Ok(rows)

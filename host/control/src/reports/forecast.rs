@@ -46,7 +46,7 @@ use campanile_model::time_text;
 use campanile_package::quota::Groups;
 use campanile_schedule::policy::{Defaults, Policies};
 use campanile_schedule::rule::Rule;
-use campanile_store::overlap::UnfinishedLaunch;
+use campanile_store::launch::UnfinishedLaunch;
 use campanile_store::schedules::DueSchedule;
 use campanile_store::stats::ActiveRun;
 use campanile_store::{Decision, LaunchStatus};

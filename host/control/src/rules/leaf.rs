@@ -8,7 +8,8 @@ use crate::rules::plan::PACKAGE_MISSING;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ChainHash, LaunchId, sha256_half};
 use campanile_store::events::Event;
-use campanile_store::seals::{FinishedLaunch, Seal};
+use campanile_store::launch::FinishedLaunch;
+use campanile_store::seals::Seal;
 
 /// Delay between deciding and sealing a row, long enough for the writing transaction to have finished.
 pub const DELAY: Duration = Duration::from_secs(60);

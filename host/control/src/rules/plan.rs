@@ -10,8 +10,7 @@ use campanile_schedule::policy::{
     Policies, SlotAction, SlotDecisions, SlotEvaluator, SlotProgress, Stage,
 };
 use campanile_schedule::rule::Rule;
-use campanile_store::launches::NewLaunch;
-use campanile_store::overlap::{REASON, UnfinishedLaunch};
+use campanile_store::launch::{NewLaunch, OVERLAP, UnfinishedLaunch};
 use campanile_store::schedules::{CursorMove, DueSchedule, Revision};
 use campanile_store::skipped_ranges::hour;
 use campanile_store::{Decision, LaunchStatus, Origin};
@@ -207,7 +206,7 @@ pub fn recorded(decision: OverlapDecision) -> (Decision, Option<&'static str>, O
     match decision {
         OverlapDecision::Start => (Decision::Launched, None, None),
         OverlapDecision::Queue => (Decision::Queued, None, None),
-        OverlapDecision::Skip(other) => (Decision::Skipped, Some(REASON), Some(other)),
+        OverlapDecision::Skip(other) => (Decision::Skipped, Some(OVERLAP), Some(other)),
     }
 }
 
@@ -261,9 +260,9 @@ fn overlap_decisions(
 /// While the schedule is paused, its queued slots stay queued and do not count.
 pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) -> Vec<Active> {
     let counts = |launch: &&UnfinishedLaunch| {
-        launch.status != LaunchStatus::Queued || enabled || launch.kind.is_by_hand()
+        launch.life.status != LaunchStatus::Queued || enabled || launch.kind.is_by_hand()
     };
-    let stage = |launch: &UnfinishedLaunch| match launch.status {
+    let stage = |launch: &UnfinishedLaunch| match launch.life.status {
         LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
         // It was early when it was decided. A launch that is caught up or of a backfill is only spread.
         LaunchStatus::Queued
@@ -274,9 +273,9 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
         }
         LaunchStatus::Queued => Stage::Queued,
         LaunchStatus::Waiting => Stage::Retrying,
-        LaunchStatus::Running if launch.cancel_deadline.is_some() => Stage::Cancelling,
+        LaunchStatus::Running if launch.life.must_end => Stage::Cancelling,
         LaunchStatus::Running => Stage::Running,
-        _ if launch.recoveries > 0 => Stage::Recovering,
+        _ if launch.life.recoveries > 0 => Stage::Recovering,
         _ => Stage::Open,
     };
     let counted = unfinished.iter().filter(counts);

@@ -6,7 +6,7 @@ use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, RunId};
 use campanile_schedule::policy::Delivery;
-use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::launch::{OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 
 /// How long a launch pauses after its second, third and each later lost run. There's no pause after the first, since a host dying
 /// once is common. A launch killing its host, or a host dying at every start, loses run after run.
@@ -25,17 +25,17 @@ pub fn recovery_action(
 ) -> Option<RecoveryDecision> {
     let is_too_old = now.since(orphan.claimable_since) > limits.age_max;
     // The task may have done some or all of its work.
-    let was_begun = orphan.has_run;
+    let was_begun = orphan.life.has_run;
     let action = if was_begun && delivery == Delivery::AtMostOnce {
         RecoveryAction::MarkUnknown
-    } else if orphan.cancel_deadline.is_some() {
+    } else if orphan.life.must_end {
         RecoveryAction::Cancel
     } else if orphan.deleted_at.is_some() {
         RecoveryAction::Abandon("schedule_deleted")
     } else if !orphan.enabled && !orphan.kind.is_by_hand() {
         // Launches requested by a person run even while the schedule is paused.
         RecoveryAction::Abandon("schedule_disabled")
-    } else if was_begun && orphan.recoveries >= RunId::NUMBER_MAX - 1 {
+    } else if was_begun && orphan.life.recoveries >= RunId::NUMBER_MAX - 1 {
         // Run numbers are used up.
         RecoveryAction::Abandon("recovery_attempts")
     } else if orphan.missing_since.is_some() {
@@ -99,7 +99,7 @@ pub fn run_again_text(
     now: Timestamp,
 ) -> String {
     let (slot, why) = (orphan.scheduled_time, orphan.cause.clause());
-    let number = match (orphan.has_run, orphan.lost_runs_at(now)) {
+    let number = match (orphan.life.has_run, orphan.lost_runs_at(now)) {
         (false, _) => "it had not begun".to_owned(),
         (true, 0) => "its run doesn't count as it was lost long after its start".to_owned(),
         (true, number) => format!("recovery {number} of {attempts_max}"),
@@ -131,6 +131,8 @@ pub fn is_left_to_its_host(
 pub(crate) mod tests {
     use super::*;
     use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+    use campanile_model::life::{Arrow, Life};
+    use campanile_store::Decision;
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -141,15 +143,13 @@ pub(crate) mod tests {
     pub(crate) fn orphan() -> OrphanedLaunch {
         OrphanedLaunch {
             launch_id: LaunchId(uuid::Uuid::nil()),
-            has_run: false,
+            life: Life::decided(Decision::Launched, None),
             schedule_id: ScheduleId(uuid::Uuid::nil()),
             schedule_revision: 1,
             schedule: "s".to_owned(),
             scheduled_time: Timestamp::EPOCH,
             kind: LaunchKind::Schedule,
             claimable_since: Timestamp::EPOCH,
-            recoveries: 0,
-            lost_runs: 0,
             started_at: None,
             not_before: None,
             host_id: None,
@@ -158,15 +158,36 @@ pub(crate) mod tests {
             enabled: true,
             deleted_at: None,
             missing_since: None,
-            cancel_deadline: None,
             cause: OrphanCause::HostDied,
         }
     }
 
     pub(crate) fn claimed() -> OrphanedLaunch {
         OrphanedLaunch {
-            has_run: true,
+            life: Life::decided(Decision::Launched, Some(1)),
             ..orphan()
+        }
+    }
+
+    /// Returns an orphan which lost this many runs before.
+    fn having_lost(lost_runs: i64, orphan: OrphanedLaunch) -> OrphanedLaunch {
+        OrphanedLaunch {
+            life: Life {
+                lost_runs,
+                ..orphan.life
+            },
+            ..orphan
+        }
+    }
+
+    /// Returns an orphan recovered as often as run numbers allow.
+    fn recovered_often(orphan: OrphanedLaunch) -> OrphanedLaunch {
+        OrphanedLaunch {
+            life: Life {
+                recoveries: 254,
+                ..orphan.life
+            },
+            ..orphan
         }
     }
 
@@ -194,10 +215,7 @@ pub(crate) mod tests {
                 enabled: false,
                 ..claimed()
             },
-            OrphanedLaunch {
-                lost_runs: 3,
-                ..claimed()
-            },
+            having_lost(3, claimed()),
         ] {
             assert_eq!(delivered(&orphan), Some(RecoveryAction::MarkUnknown));
         }
@@ -206,7 +224,7 @@ pub(crate) mod tests {
     #[test]
     fn a_launch_that_was_asked_to_end_is_not_run_again() {
         let asked = OrphanedLaunch {
-            cancel_deadline: Some(Timestamp::EPOCH),
+            life: claimed().life.after(Arrow::AskToEnd).unwrap(),
             ..claimed()
         };
         assert_eq!(after(asked.clone(), 10), Some(RecoveryAction::Cancel));
@@ -221,16 +239,10 @@ pub(crate) mod tests {
     #[test]
     fn a_young_orphan_of_an_enabled_schedule_is_run_again() {
         assert_eq!(after(orphan(), 10), Some(RecoveryAction::RunAgain));
-        let tried = OrphanedLaunch {
-            lost_runs: 2,
-            ..claimed()
-        };
+        let tried = having_lost(2, claimed());
         assert_eq!(after(tried, 10), Some(RecoveryAction::RunAgain));
         // Never run, however often it was recovered.
-        let never = OrphanedLaunch {
-            recoveries: 254,
-            ..orphan()
-        };
+        let never = recovered_often(orphan());
         assert_eq!(after(never, 10), Some(RecoveryAction::RunAgain));
     }
 
@@ -262,10 +274,8 @@ pub(crate) mod tests {
             (false, 2, OrphanCause::NotClaimed, None),
         ] {
             let orphan = OrphanedLaunch {
-                has_run,
-                lost_runs,
                 cause,
-                ..orphan()
+                ..having_lost(lost_runs, if has_run { claimed() } else { orphan() })
             };
             assert_eq!(pause_of(&orphan, now), pause, "{orphan:?}");
         }
@@ -283,10 +293,9 @@ pub(crate) mod tests {
             (3, OrphanCause::NotClaimed, 1_000_000, Some(60)),
         ] {
             let orphan = OrphanedLaunch {
-                lost_runs,
                 cause,
                 not_before: Some(Timestamp::from_micros(now.micros() + ends_in * 1_000_000)),
-                ..orphan()
+                ..having_lost(lost_runs, orphan())
             };
             assert_eq!(pause_of(&orphan, now), pause, "{orphan:?}");
         }
@@ -297,9 +306,8 @@ pub(crate) mod tests {
     fn a_run_that_was_lost_long_after_its_start_does_not_count() {
         let after_seconds = |lost_runs, lived| {
             let lost = OrphanedLaunch {
-                lost_runs,
                 started_at: Some(Timestamp::EPOCH),
-                ..claimed()
+                ..having_lost(lost_runs, claimed())
             };
             (
                 after(lost.clone(), lived),
@@ -327,10 +335,7 @@ pub(crate) mod tests {
 
     #[test]
     fn each_limit_abandons_with_its_reason() {
-        let tried = OrphanedLaunch {
-            lost_runs: 3,
-            ..claimed()
-        };
+        let tried = having_lost(3, claimed());
         assert_eq!(
             after(tried, 10),
             Some(RecoveryAction::Abandon("recovery_attempts"))
@@ -387,9 +392,8 @@ pub(crate) mod tests {
         );
         // Run numbers fit in one byte.
         let often = OrphanedLaunch {
-            recoveries: 254,
             missing_since: Some(Timestamp::EPOCH),
-            ..claimed()
+            ..recovered_often(claimed())
         };
         assert_eq!(
             after(often, 10),

@@ -18,7 +18,7 @@ use crate::recover::record_loss::{self, OwnRow};
 use crate::recover::uncalled;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
 use campanile_model::clock::Timestamp;
-use campanile_store::{FileLoss, HostLock, hosts, runs};
+use campanile_store::{FileLoss, HostLock, hosts, launch};
 
 /// How often expired leases are looked for at least: a lost lease is noticed at once, not at the next renewal.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -236,7 +236,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     if is_incomplete {
         publish_all(ctx, &mut tx).await?;
     }
-    let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    let held = launch::renew(&mut tx, &asked, lease_until).await?;
     let handed_back = uncalled::hand_back(ctx, &mut tx, now).await?;
     // A host that is still loading its packages leaves the chores to others.
     let is_serving = *ctx.serving.borrow();

@@ -12,7 +12,7 @@ use campanile_control::lock::lock;
 use campanile_model::clock::{Clock, Monotonic, Timestamp};
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_sandbox::StopSignal;
-use campanile_store::claims::UncalledClaim;
+use campanile_store::launch::UncalledClaim;
 
 /// A measurement of the database's clock that may be wrong by more is none.
 pub(crate) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(1);

@@ -16,8 +16,7 @@ use campanile_model::ids::{LaunchKind, RunId};
 use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::NewLaunch;
-use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::launch::{self, NewLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Db, DbError, HostLock, Origin, Tx, chores, hosts, packages, schedules};
 
 /// Hosts on one machine that may be named after the machine.
@@ -187,7 +186,7 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
     let at_start = schedules::at_host_start(&mut ctx.db.read().await?).await?;
     let mut tx = ctx.db.write().await?;
     let mut superseded = Vec::new();
-    for (launch_id, schedule, slot) in recovery::unclaimed_startups(&mut tx, ctx.host).await? {
+    for (launch_id, schedule, slot) in launch::unclaimed_startups(&mut tx, ctx.host).await? {
         let detail = format!("slot {slot} was abandoned: {SUPERSEDED}");
         events::record(&mut tx, now, EventKind::LaunchAbandoned, &schedule, &detail).await?;
         superseded.push(RecoveryDecision {
@@ -197,7 +196,7 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
         });
     }
     let why = "a later start took its place";
-    recovery::apply(&mut tx, ctx.host, &superseded, why, now).await?;
+    launch::recover(&mut tx, ctx.host, &superseded, why, now).await?;
     for name in at_start {
         launch_now(ctx, &mut tx, &name, now).await?;
     }

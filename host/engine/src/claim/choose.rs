@@ -24,7 +24,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_package::{Package, Quota};
 use campanile_store::Tx;
-use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
+use campanile_store::launch::{self, ClaimedLaunch, RetriesOf, WaitingClass};
 
 /// How long after its fire time a launch is left to the host whose turn it is.
 const LAUNCH_LEFT_MAX: Duration = Duration::from_secs(1);
@@ -223,11 +223,11 @@ impl Choice<'_> {
         // With no late launches, on-time ones are the earliest anyway.
         let has_late = self.saw_late == Some(true) || capacity.has_late.load(Ordering::Relaxed);
         if has_late && limit > 0 {
-            let open = claims::claimable_on_time(tx, host, now, limit as i64, since).await?;
+            let open = launch::claimable_on_time(tx, host, now, limit as i64, since).await?;
             if open.len() < limit {
                 return self.take_first(tx, open).await;
             }
-            let classes = claims::waiting_packages_on_time(tx, now, since).await?;
+            let classes = launch::waiting_packages_on_time(tx, now, since).await?;
             self.launches_of_all(tx, &classes, limit, Which::OnTime)
                 .await?;
         }
@@ -239,18 +239,18 @@ impl Choice<'_> {
     /// Choose retries of no group.
     async fn retries(&mut self, tx: &mut Tx) -> Result {
         let (host, now, limit) = (self.ctx.host, self.now, self.free);
-        let due = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit as i64).await?;
+        let due = launch::retries(tx, RetriesOf::AnyPackage, host, now, limit as i64).await?;
         if due.len() < limit {
             self.take_all(tx, due).await?;
             return Ok(());
         }
         self.chosen.is_short = true;
-        let packages = claims::packages_with_retries(tx, now).await?;
+        let packages = launch::packages_with_retries(tx, now).await?;
         let classes: Vec<(&str, bool)> = packages.iter().map(|name| (&**name, false)).collect();
         for (package, limit) in packages.iter().zip(self.divide(&classes, limit, true)) {
             if limit > 0 {
                 let of = RetriesOf::Package(package);
-                let due = claims::retries(tx, of, host, now, limit as i64).await?;
+                let due = launch::retries(tx, of, host, now, limit as i64).await?;
                 self.take_all(tx, due).await?;
             }
         }
@@ -263,8 +263,8 @@ impl Choice<'_> {
         if ctx.settings.groups.is_empty() && !ctx.capacity.may_look_for_groups(now) {
             return Ok(());
         }
-        let classes = claims::waiting_groups(tx, now).await?;
-        let mut groups = claims::groups_with_retries(tx, now).await?;
+        let classes = launch::waiting_groups(tx, now).await?;
+        let mut groups = launch::groups_with_retries(tx, now).await?;
         groups.extend(classes.iter().map(|class| class.name.clone()));
         groups.sort_unstable();
         groups.dedup();
@@ -278,18 +278,18 @@ impl Choice<'_> {
     }
 
     async fn group(&mut self, tx: &mut Tx, group: &str, classes: &[&WaitingClass]) -> Result {
-        if !claims::lock_group(tx, group).await? {
+        if !launch::lock_group(tx, group).await? {
             self.chosen.is_short = true;
             return Ok(());
         }
         let max = self.ctx.settings.groups.get(group).copied().unwrap_or(1);
-        let running = usize::try_from(claims::running_in_group(tx, group).await?);
+        let running = usize::try_from(launch::running_in_group(tx, group).await?);
         let room = (max as usize).saturating_sub(running.unwrap_or(usize::MAX));
         let (host, now, before) = (self.ctx.host, self.now, self.chosen.len());
         let limit = room.min(self.free);
         if limit > 0 {
             let of = RetriesOf::Group(group);
-            let retries = claims::retries(tx, of, host, now, limit as i64).await?;
+            let retries = launch::retries(tx, of, host, now, limit as i64).await?;
             self.take_all(tx, retries).await?;
         }
         let overtaking = self.group_on_time(tx, group, classes, room).await?;
@@ -302,7 +302,7 @@ impl Choice<'_> {
                 break;
             }
             let most = self.limit_for(limit);
-            let open = claims::open_of_group(tx, host, now, most, class).await?;
+            let open = launch::open_of_group(tx, host, now, most, class).await?;
             let open = self.not_chosen(open, limit);
             is_full |= open.len() == limit;
             self.take_all(tx, open).await?;
@@ -328,7 +328,7 @@ impl Choice<'_> {
             let limit = left.min(self.free) as i64;
             if limit > 0 {
                 let open =
-                    claims::open_of_group_on_time(tx, host, now, limit, class, since).await?;
+                    launch::open_of_group_on_time(tx, host, now, limit, class, since).await?;
                 self.take_first(tx, open).await?;
             }
         }
@@ -339,7 +339,7 @@ impl Choice<'_> {
     async fn launches(&mut self, tx: &mut Tx) -> Result {
         let (host, now, limit) = (self.ctx.host, self.now, self.free);
         if !self.ctx.capacity.is_short.load(Ordering::Relaxed) && !self.chosen.is_short {
-            let open = claims::claimable(tx, host, now, limit as i64).await?;
+            let open = launch::claimable(tx, host, now, limit as i64).await?;
             if open.len() < limit {
                 self.take_all(tx, open).await?;
                 return Ok(());
@@ -347,7 +347,7 @@ impl Choice<'_> {
             self.note_late(&open);
         }
         self.on_time(tx).await?;
-        let classes = claims::waiting_packages(tx, now).await?;
+        let classes = launch::waiting_packages(tx, now).await?;
         let free = self.free;
         self.chosen.took_all = self
             .launches_of_all(tx, &classes, free, Which::Earliest)
@@ -399,7 +399,7 @@ impl Choice<'_> {
             match which {
                 Which::Earliest => {
                     let most = self.limit_for(left);
-                    let open = claims::open_of_package(tx, host, now, most, class).await?;
+                    let open = launch::open_of_package(tx, host, now, most, class).await?;
                     let open = self.not_chosen(open, left);
                     self.chosen.is_short |= open.len() == left;
                     self.take_all(tx, open).await?;
@@ -407,7 +407,7 @@ impl Choice<'_> {
                 Which::OnTime => {
                     let (limit, since) = (left as i64, self.since());
                     let open =
-                        claims::open_of_package_on_time(tx, host, now, limit, class, since).await?;
+                        launch::open_of_package_on_time(tx, host, now, limit, class, since).await?;
                     self.chosen.is_short |= open.len() == left;
                     self.take_first(tx, open).await?;
                 }

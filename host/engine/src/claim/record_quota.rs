@@ -9,7 +9,7 @@ use campanile_control::admin::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::NewLaunch;
+use campanile_store::launch::NewLaunch;
 use campanile_store::schedules::{self, DueSchedule, Pause};
 use campanile_store::{Origin, Tx, changes, package_record};
 

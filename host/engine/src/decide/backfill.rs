@@ -21,7 +21,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_store::backfills::{self, Backfill};
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::NewLaunch;
+use campanile_store::launch::NewLaunch;
 use campanile_store::schedules;
 use campanile_store::{BackfillStatus, DbError, Tx, packages};
 

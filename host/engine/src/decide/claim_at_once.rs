@@ -20,8 +20,7 @@ use campanile_control::rules::lateness::is_late;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_package::Package;
-use campanile_store::claims::ClaimedLaunch;
-use campanile_store::launches::{self, NewClaim, NewLaunch};
+use campanile_store::launch::{self, ClaimedLaunch, NewClaim, NewLaunch};
 use campanile_store::results::{self, LastEnds};
 use campanile_store::schedules::DueSchedule;
 use campanile_store::{Decision, Tx};
@@ -63,7 +62,7 @@ pub(crate) async fn insert<'a>(
     let rows = decisions.iter();
     let rows = rows.map(|launch| (launch, work.get(&launch.id).map(claim)));
     let rows: Vec<(&NewLaunch, Option<NewClaim>)> = rows.collect();
-    let inserted = launches::insert_claimed(tx, &rows).await?;
+    let inserted = launch::insert_claimed(tx, &rows).await?;
     // The host that decided a slot before runs its launch.
     work.retain(|launch, _| inserted.contains(launch));
     Ok(work.into_values().collect())

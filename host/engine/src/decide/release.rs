@@ -13,7 +13,7 @@ use campanile_control::rules::plan;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy;
-use campanile_store::overlap::{self, UnfinishedLaunch};
+use campanile_store::launch::{self, UnfinishedLaunch};
 use campanile_store::schedules;
 
 /// Schedules per transaction. After an outage, thousands of them have a hundred queued launches each, all read while other
@@ -35,7 +35,7 @@ async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Res
     // A transaction that decides launches of a schedule locks its row. A host that has locked one releases its launches.
     let held = schedules::lock_available(&mut tx, candidates).await?;
     let mut of_each: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
-    for launch in overlap::unfinished(&mut tx, &held).await? {
+    for launch in launch::unfinished(&mut tx, &held).await? {
         of_each.entry(launch.schedule_id).or_default().push(launch);
     }
     let schedules: Vec<ScheduleId> = of_each.keys().copied().collect();
@@ -56,7 +56,7 @@ async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Res
         displaced.push((state.id, released.displacements, cancel_grace));
     }
     let displaced = displace(ctx, &mut tx, displaced.into_iter(), now).await?;
-    overlap::open_queued(&mut tx, ctx.host, &opened, now).await?;
+    launch::release(&mut tx, ctx.host, &opened, now).await?;
     tx.commit().await?;
     ctx.launch_log.displaced(&displaced, |id| {
         let (_, spec) = states
@@ -73,10 +73,10 @@ async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Res
 /// Reads without locks: a thousand schedules may each have a hundred launches queued behind a running one.
 async fn releasable(ctx: &Ctx, now: Timestamp) -> Result<Vec<ScheduleId>> {
     let mut tx = ctx.db.read().await?;
-    let queues = overlap::queued_schedules(&mut tx, now).await?;
+    let queues = launch::queued_schedules(&mut tx, now).await?;
     let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();
     let mut active: HashMap<ScheduleId, usize> = HashMap::new();
-    for schedule in overlap::active(&mut tx, &ids).await? {
+    for schedule in launch::active(&mut tx, &ids).await? {
         *active.entry(schedule).or_default() += 1;
     }
     let revisions = queues.iter().map(|queue| (queue.id, queue.revision));

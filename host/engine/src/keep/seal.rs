@@ -25,7 +25,8 @@ use campanile_control::rules::leaf::{DELAY, Leaf, hash_of, is_settled, late_from
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ChainHash;
 use campanile_store::Tx;
-use campanile_store::seals::{self, FinishedLaunch, Seal};
+use campanile_store::launch::FinishedLaunch;
+use campanile_store::seals::{self, Seal};
 
 /// The time from one seal to the next, at least.
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use campanile_package::{Attempt, Manifest, Package, PackageLoader, Vouched};
 use campanile_sandbox::{Artifact, StopSignal};
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
-use campanile_store::runs::RunEnd;
+use campanile_store::launch::RunEnd;
 use campanile_workflow::graph::{Graph, Step};
 
 /// Older versions kept compiled at most. Past it the cache is cleared.

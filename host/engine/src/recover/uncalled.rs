@@ -9,7 +9,7 @@ use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_store::Tx;
-use campanile_store::claims::{self, UncalledClaim};
+use campanile_store::launch::{self, UncalledClaim};
 
 #[must_use]
 pub(crate) struct HandedBack {
@@ -22,7 +22,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<
     let claims = ctx.leases.uncalled();
     let launches = match claims.is_empty() {
         true => Vec::new(),
-        false => claims::hand_back(tx, ctx.host, &claims, now).await?,
+        false => launch::hand_back(tx, ctx.host, &claims, now).await?,
     };
     Ok(HandedBack { claims, launches })
 }

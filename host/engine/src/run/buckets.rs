@@ -12,7 +12,7 @@ use campanile_sandbox::{
     check_growth, entry_bytes,
 };
 use campanile_store::buckets::{self, BucketRow, SetEntry};
-use campanile_store::{Db, DbError, Tx, runs};
+use campanile_store::{Db, DbError, Tx, launch};
 
 /// Operations of all guests at the same time; the database's other connections are for the engine.
 const AT_ONCE: usize = 3;
@@ -85,7 +85,7 @@ impl RunBuckets {
         let bucket = (namespace, before, bytes_max);
         let bytes = apply_within(&mut tx, &self.namespaces, bucket, changes).await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
-        if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
+        if !launch::lock_if_current(&mut tx, self.run, self.fence).await? {
             return Err(BucketError::ClaimLost.into());
         }
         tx.commit().await?;

@@ -16,7 +16,7 @@ use campanile_model::ids::RunId;
 use campanile_package::quota::Namespaces;
 use campanile_sandbox::Uncommitted;
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{Db, Tx, runs};
+use campanile_store::{Db, Tx, launch};
 
 /// How the commit of a call ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub async fn commit(db: &Db, succeeded: SucceededCall<'_>) -> Result<CallCommit>
         Err(BucketFault::Db(error)) => return Err(error.into()),
     }
     record_messages(&mut tx, succeeded).await?;
-    if !runs::record_tasks(&mut tx, run, fence, std::slice::from_ref(call)).await? {
+    if !launch::record_tasks(&mut tx, run, fence, std::slice::from_ref(call)).await? {
         return Ok(CallCommit::Lost);
     }
     crash::point("before_call_commit");

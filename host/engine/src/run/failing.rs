@@ -11,7 +11,7 @@ use campanile_model::ids::ScheduleId;
 use campanile_model::text::counted;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Pause};
-use campanile_store::{LaunchStatus, Tx, changes, launches};
+use campanile_store::{LaunchStatus, Tx, changes, launch};
 
 /// The author of such a pause, as it is recorded.
 const PAUSER: &str = "pause_on_failure";
@@ -66,7 +66,7 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
     };
     // Failures from before a person resumed or changed the schedule do not count again.
     let since = state.resumed_at.max(Some(spec.definition.since));
-    let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
+    let ends = launch::recent_outcomes(tx, id, i64::from(most)).await?;
     let in_a_row = ends.iter().take_while(|(status, decided_at)| {
         *status != LaunchStatus::Succeeded && Some(*decided_at) >= since
     });

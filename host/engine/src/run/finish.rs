@@ -22,7 +22,7 @@ use crate::tell::metrics::CommitOf;
 use crate::tell::traces;
 use campanile_model::ids::RunId;
 use campanile_store::Tx;
-use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::launch::{self, Finish, RunEnd};
 
 /// Step name for log lines about failures.
 const STEP: &str = "recording ends of runs";
@@ -112,7 +112,7 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
 /// Record ends in `tx`, and commit it.
 async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let begun = Instant::now();
-    let won = runs::finish(&mut tx, ends).await?;
+    let won = launch::finish(&mut tx, ends).await?;
     let ended = ends.iter().map(|end| end.schedule_id);
     let counting_from_end = ctx.specs.counting_from_ends(ended);
     // A rule that counts from ends gets its next slot when a run ends.

@@ -17,8 +17,7 @@ use crate::run::work::Work;
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_package::Package;
 use campanile_schedule::policy::Delivery;
-use campanile_store::claims::ClaimedLaunch;
-use campanile_store::runs::Finish;
+use campanile_store::launch::{ClaimedLaunch, Finish};
 
 /// How long a launch pauses after this host failed to begin its run. Then another host may claim it.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);

@@ -14,8 +14,7 @@ use campanile_model::ids::RunId;
 use campanile_model::trace_context::TraceContext;
 use campanile_package::Package;
 use campanile_sandbox::JsonText;
-use campanile_store::claims::{Claim, ClaimedLaunch};
-use campanile_store::runs::{Finish, RunEnd, RunHashes};
+use campanile_store::launch::{Claim, ClaimedLaunch, Finish, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::context::Facts;
 

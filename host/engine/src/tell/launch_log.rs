@@ -14,8 +14,7 @@ use campanile_model::ids::ScheduleId;
 use campanile_model::text::{counted, printable_line};
 use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
-use campanile_store::launches::NewLaunch;
-use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::launch::{Finish, NewLaunch, RunEnd};
 use campanile_store::{Db, Decision, schedules};
 use tracing::Level;
 

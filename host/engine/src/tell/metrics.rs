@@ -39,8 +39,7 @@ use campanile_model::words;
 use campanile_sandbox::Usage;
 use campanile_store::Db;
 use campanile_store::events::{EventKind, NewEvent};
-use campanile_store::launches::NewLaunch;
-use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::launch::{Finish, NewLaunch, RunEnd};
 
 use packages::PackageMetrics;
 pub use record::RecordMetrics;

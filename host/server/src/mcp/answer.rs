@@ -11,7 +11,7 @@ use campanile_control::problem::{ErrorCode, Problem};
 use campanile_control::records::launch::TriggerReport;
 use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{printable, printable_json};
-use campanile_store::launches::LOOKED_AT_MAX;
+use campanile_store::launch::LOOKED_AT_MAX;
 use campanile_store::task_runs::CallPlace;
 
 /// The greatest size of an answer.

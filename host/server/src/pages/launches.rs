@@ -12,8 +12,7 @@ use campanile_control::questions::launches::ListLaunches;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_store::LaunchStatus;
-use campanile_store::launch_list::LOOKED_AT_FOR_BROWSER_MAX;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::{LOOKED_AT_FOR_BROWSER_MAX, LaunchRow};
 
 /// The filters of the command with the same names.
 const FILTERS: [&str; 8] = [

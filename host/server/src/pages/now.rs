@@ -15,8 +15,9 @@ use campanile_control::reports::health::Health;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::alerts::{self, Alert};
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_FOR_BROWSER_MAX, Page};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launch::{
+    self, LOOKED_AT_FOR_BROWSER_MAX, LaunchFilter, LaunchPage, LaunchRow,
+};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::stats::{self, NextSlot, OldRun, RecentCounts, Unfinished};
 use campanile_store::{DbError, LaunchStatus, Tx};
@@ -58,14 +59,14 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let at = call.now();
     let health = probes::judged(call).await?;
     let mut tx = call.read().await?;
-    let failed = Filter {
+    let failed = LaunchFilter {
         statuses: &FAILURES,
         since: Some(at.minus(DAY)),
-        ..Filter::default()
+        ..LaunchFilter::default()
     };
-    let Page { rows: failures, .. } =
-        launch_list::filtered(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
-    let first_packages = match launches::list(&mut tx, None, 1).await?.is_empty() {
+    let LaunchPage { rows: failures, .. } =
+        launch::search(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
+    let first_packages = match launch::list(&mut tx, None, 1).await?.is_empty() {
         true => Some(packages::list(&mut tx, None, None, PACKAGES_MAX).await?),
         false => None,
     };

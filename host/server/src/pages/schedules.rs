@@ -9,7 +9,7 @@ use crate::call::Result;
 use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
 use campanile_control::schedules::schedule_search::{ScheduleState, Search};
-use campanile_store::{LaunchStatus, launches};
+use campanile_store::{LaunchStatus, launch};
 
 /// The schedules of a page.
 const SHOWN_MAX: usize = 25;
@@ -44,7 +44,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let found = search.find(&mut tx, given("after"), SHOWN_MAX).await?;
     let mut listed = Vec::with_capacity(found.rows.len());
     for row in found.rows {
-        let newest = launches::of_schedule(&mut tx, row.state.id, OUTCOMES).await?;
+        let newest = launch::of_schedule(&mut tx, row.state.id, OUTCOMES).await?;
         let local = match (row.state.next_slot, schedule::rule(&row)) {
             (Some(slot), Ok(rule)) => Some(rule.local_text(slot)),
             _ => None,

@@ -21,7 +21,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_store::disk::DiskSigns;
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Db, Tx, launches, runs, size};
+use campanile_store::{Db, Tx, launch, runs, size};
 
 /// The schedules that fill the record are called `growth-0`, `growth-1`, … Each has one slot an hour.
 const FILLER: &str = "growth-";
@@ -105,9 +105,9 @@ impl Growth {
             launches_per_s_empty,
             launches_per_s_full,
             ratio: launches_per_s_full / launches_per_s_empty,
-            launch_list_ms: time(&db, async |tx| launches::list(tx, None, 50).await).await?,
+            launch_list_ms: time(&db, async |tx| launch::list(tx, None, 50).await).await?,
             launch_list_of_schedule_ms: time(&db, async |tx| {
-                launches::list_of(tx, &name, None, 50).await
+                launch::list_of(tx, &name, None, 50).await
             })
             .await?,
             run_list_ms: time(&db, async |tx| runs::list(tx, None, 50).await).await?,

@@ -16,7 +16,7 @@ use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_lines;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launch::LaunchRow;
 use campanile_store::{Decision, LaunchStatus};
 
 #[derive(Args)]

@@ -11,7 +11,7 @@ use campanile_model::ids::{LaunchKind, ScheduleId};
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::DropReason;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::{self, NewLaunch};
+use campanile_store::launch::{self, NewLaunch};
 use campanile_store::schedules::{self, Pause, Schedule};
 use campanile_store::{Decision, Origin, Tx, changes};
 
@@ -236,6 +236,6 @@ pub(super) async fn drop_past_slots(
         last = run_last;
         next = rule.next(last);
     }
-    launches::insert(tx, &rows).await?;
+    launch::insert(tx, &rows).await?;
     Ok(last)
 }

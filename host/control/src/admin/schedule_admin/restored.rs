@@ -4,7 +4,7 @@ use super::{Result, cancel_backfill, drop_past_slots, next_slot};
 use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_store::schedules::{self, CursorMove, Schedule};
-use campanile_store::{Tx, backfills, recovery};
+use campanile_store::{Tx, backfills, launch};
 
 /// The reason of slots and launches that are not launched again after a restore.
 pub const RESTORED: &str = "restored";
@@ -27,8 +27,8 @@ pub struct SkippedMissed {
 /// resumed.
 pub async fn skip_missed(tx: &mut Tx, now: Timestamp) -> Result<SkippedMissed> {
     let message = "the database was restored from a copy that was made before this launch ended";
-    let abandoned = recovery::abandon_unfinished(tx, RESTORED, message, now).await?;
-    let queued = recovery::skip_queued(tx, RESTORED, now).await?;
+    let abandoned = launch::abandon_all(tx, RESTORED, message, now).await?;
+    let queued = launch::skip_all_queued(tx, RESTORED, now).await?;
     let mut done = SkippedMissed {
         launches: abandoned + queued,
         ..SkippedMissed::default()

@@ -7,9 +7,9 @@ use super::Row;
 use crate::rules::plan;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
+use campanile_model::life::{Arrow, Life};
 use campanile_schedule::policy::Active;
-use campanile_store::launches::NewLaunch;
-use campanile_store::overlap::UnfinishedLaunch;
+use campanile_store::launch::{NewLaunch, UnfinishedLaunch};
 use campanile_store::{Decision, LaunchStatus};
 
 pub(super) struct SimulatedLaunch {
@@ -21,7 +21,6 @@ pub(super) struct SimulatedLaunch {
     pub opened_at: Timestamp,
     /// The end that was foreseen last, while it runs.
     pub ends_at: Timestamp,
-    pub has_started: bool,
 }
 
 /// The order in which the launches of a schedule were decided.
@@ -68,13 +67,12 @@ impl LaunchTable {
     pub fn add(&mut self, schedule: usize, launch: UnfinishedLaunch, row: Option<usize>) {
         let of_schedule = self.by_schedule.entry(schedule).or_default();
         of_schedule.insert(order(&launch));
-        self.change_count(schedule, launch.status, 1);
+        self.change_count(schedule, launch.life.status, 1);
         let simulated = SimulatedLaunch {
             schedule,
             row,
             opened_at: launch.decided_at,
             ends_at: launch.decided_at,
-            has_started: false,
             launch,
         };
         self.unfinished.insert(simulated.launch.id, simulated);
@@ -85,17 +83,19 @@ impl LaunchTable {
         self.rows.get_mut(row)
     }
 
-    pub fn set_status(&mut self, id: LaunchId, status: LaunchStatus) {
-        let Some(launch) = self.unfinished.get_mut(&id) else {
-            return;
-        };
-        let schedule = launch.schedule;
-        let before = std::mem::replace(&mut launch.launch.status, status);
-        self.change_count(schedule, before, -1);
-        self.change_count(schedule, status, 1);
+    /// Lets something happen to a launch, returning its life then. `None` if its life rules that out.
+    pub fn follow(&mut self, id: LaunchId, arrow: Arrow) -> Option<Life> {
+        let launch = self.unfinished.get_mut(&id)?;
+        let (schedule, before) = (launch.schedule, launch.launch.life);
+        let life = before.after(arrow)?;
+        launch.launch.life = life;
+        self.change_count(schedule, before.status, -1);
+        self.change_count(schedule, life.status, 1);
         if let Some(row) = self.row(id) {
-            row.status = status;
+            row.status = life.status;
+            row.recoveries = life.recoveries;
         }
+        Some(life)
     }
 
     fn change_count(&mut self, schedule: usize, status: LaunchStatus, change: isize) {
@@ -111,15 +111,15 @@ impl LaunchTable {
         count.copied().unwrap_or(0)
     }
 
-    /// End a launch; return it, unless it was over already.
+    /// Ends a launch by `arrow`, returning it unless its life rules that out.
     pub fn end(
         &mut self,
         id: LaunchId,
-        status: LaunchStatus,
+        arrow: Arrow,
         reason: Option<&'static str>,
         now: Timestamp,
     ) -> Option<SimulatedLaunch> {
-        self.set_status(id, status);
+        let status = self.follow(id, arrow)?.status;
         if let Some(row) = self.row(id) {
             row.finished_at = Some(now);
             row.reason = reason.map(Cow::Borrowed);
@@ -147,7 +147,12 @@ impl LaunchTable {
     pub fn open_or_running(&self) -> Vec<LaunchId> {
         let all = self.unfinished.values().map(|launch| &launch.launch);
         let found: BTreeSet<(Timestamp, LaunchId)> = all
-            .filter(|launch| matches!(launch.status, LaunchStatus::Open | LaunchStatus::Running))
+            .filter(|launch| {
+                matches!(
+                    launch.life.status,
+                    LaunchStatus::Open | LaunchStatus::Running
+                )
+            })
             .map(|launch| (launch.fire_time, launch.id))
             .collect();
         found.into_iter().map(|(_, id)| id).collect()

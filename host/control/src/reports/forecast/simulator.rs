@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::launches::LaunchTable;
+use super::launches::{LaunchTable, SimulatedLaunch};
 use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals};
 use crate::admin::schedule_admin::next_slot_after;
 use crate::rules::plan::{self, Plan};
 use crate::rules::recovery_rules::recovery_action;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
+use campanile_model::life::{self, Arrow, Life};
 use campanile_schedule::policy::{
     self, Active, Displaced, Displacements, GroupName, OverlapState, SlotEvaluator,
 };
-use campanile_store::launches::NewLaunch;
-use campanile_store::overlap::{REASON, UnfinishedLaunch};
-use campanile_store::recovery::{OrphanCause, OrphanedLaunch};
+use campanile_store::LaunchStatus;
+use campanile_store::launch::{NewLaunch, OVERLAP, OrphanCause, OrphanedLaunch, UnfinishedLaunch};
 use campanile_store::stats::ActiveRun;
-use campanile_store::{Decision, LaunchStatus};
 
 /// The one simulated host.
 const HOST: HostId = HostId(Uuid::nil());
@@ -99,10 +98,7 @@ impl Simulator<'_> {
     /// Add a launch that the database holds already.
     fn add_current(&mut self, schedule: usize, launch: &UnfinishedLaunch, run: Option<&ActiveRun>) {
         self.launches.add(schedule, launch.clone(), None);
-        if let Some(simulated) = self.launches.unfinished.get_mut(&launch.id) {
-            simulated.has_started = run.is_some();
-        }
-        match launch.status {
+        match launch.life.status {
             LaunchStatus::Running => {
                 self.run_since(launch.id, run.map_or(self.now, |run| run.started_at));
             }
@@ -209,7 +205,7 @@ impl Simulator<'_> {
     /// Stop counting a launch that runs in its group. Those that wait for the group may try again.
     fn leave_group(&mut self, id: LaunchId) {
         let launch = self.launches.unfinished.get(&id);
-        if launch.is_none_or(|launch| launch.launch.status != LaunchStatus::Running) {
+        if launch.is_none_or(|launch| launch.launch.life.status != LaunchStatus::Running) {
             return;
         }
         let Some(group) = self.group(id).cloned() else {
@@ -262,14 +258,10 @@ impl Simulator<'_> {
     }
 
     fn add_decided(&mut self, schedule: usize, launch: &NewLaunch) {
-        let status = match launch.decision {
-            Decision::Launched => LaunchStatus::Open,
-            Decision::Queued => LaunchStatus::Queued,
-            Decision::Skipped => LaunchStatus::Skipped,
-        };
+        let life = Life::decided(launch.decision, None);
         let is_reported = self.is_reported();
-        let row = is_reported.then(|| self.launches.add_row(schedule, launch, status));
-        if status == LaunchStatus::Skipped {
+        let row = is_reported.then(|| self.launches.add_row(schedule, launch, life.status));
+        if life.status == LaunchStatus::Skipped {
             return;
         }
         let unfinished = UnfinishedLaunch {
@@ -277,15 +269,14 @@ impl Simulator<'_> {
             schedule_id: launch.schedule_id,
             kind: launch.kind,
             scheduled_time: launch.scheduled_time,
-            status,
+            life,
             fire_time: launch.fire_time,
             decided_at: self.now,
-            recoveries: 0,
             overlap: launch.overlap,
             cancel_deadline: None,
         };
         self.launches.add(schedule, unfinished, row);
-        match status {
+        match life.status {
             LaunchStatus::Open => self.make_claimable(launch.id),
             _ => self.at(launch.fire_time, Event::Queue(schedule)),
         }
@@ -300,7 +291,7 @@ impl Simulator<'_> {
         let released = policy::release(policies, self.active(schedule));
         self.displace(&released.displacements, policies.cancel_grace());
         for id in released.open {
-            self.launches.set_status(id, LaunchStatus::Open);
+            self.launches.follow(id, Arrow::Release);
             if let Some(launch) = self.launches.unfinished.get_mut(&id) {
                 launch.opened_at = self.now;
             }
@@ -310,16 +301,19 @@ impl Simulator<'_> {
 
     fn start(&mut self, id: LaunchId) {
         let (now, is_reported) = (self.now, self.is_reported());
-        let Some(simulated) = self.launches.unfinished.get_mut(&id) else {
+        let Some(simulated) = self.launches.unfinished.get(&id) else {
             return;
         };
         let (schedule, launch) = (simulated.schedule, &simulated.launch);
         let slot = launch.scheduled_time;
-        let lag = match simulated.has_started {
-            true => Duration::ZERO,
-            false => now.since(launch.fire_time.max(launch.decided_at)),
+        let attempts = launch.life.attempts;
+        let lag = if attempts == 0 {
+            now.since(launch.fire_time.max(launch.decided_at))
+        } else {
+            Duration::ZERO
         };
-        simulated.has_started = true;
+        let fence = attempts + 1;
+        self.launches.follow(id, Arrow::Claim { fence });
         if let Some(row) = self.launches.row(id) {
             row.started_at.get_or_insert(now);
         }
@@ -342,7 +336,6 @@ impl Simulator<'_> {
         let ends_at = deadline.map_or(ends_at, |deadline| ends_at.min(deadline));
         self.end_at(id, ends_at);
         self.enter_group(id);
-        self.launches.set_status(id, LaunchStatus::Running);
         if self.is_reported() {
             self.sample(schedule);
         }
@@ -359,55 +352,65 @@ impl Simulator<'_> {
     /// End a run at `at`, unless another end was foreseen since, or it was recovered.
     fn end_run(&mut self, id: LaunchId, at: Timestamp) {
         let launch = self.launches.unfinished.get(&id);
-        let launch = launch.filter(|launch| launch.launch.status == LaunchStatus::Running);
-        let foreseen = launch.filter(|launch| launch.ends_at == at);
-        match foreseen.map(|launch| launch.launch.cancel_deadline) {
-            None => {}
-            Some(Some(_)) => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
-            Some(None) => self.end(id, LaunchStatus::Succeeded, None),
-        }
+        let Some(foreseen) = launch.filter(|launch| launch.ends_at == at) else {
+            return;
+        };
+        let Life {
+            attempts: fence,
+            must_end,
+            ..
+        } = foreseen.launch.life;
+        let (status, reason) = if must_end {
+            (LaunchStatus::Cancelled, Some(OVERLAP))
+        } else {
+            (LaunchStatus::Succeeded, None)
+        };
+        self.end(id, Arrow::Finish { fence, status }, reason);
     }
 
     /// Apply displacements. A launch that is asked to end and does not run ends at once.
     fn displace(&mut self, displacements: &Displacements, cancel_grace: Duration) {
         let deadline = self.now.plus(cancel_grace);
-        for (displaced, deadline) in [
-            (&displacements.skipped, None),
-            (&displacements.cancelled, Some(deadline)),
-            (&displacements.terminated, None),
+        for (displaced, from) in [
+            (&displacements.skipped, life::QUEUED),
+            (&displacements.cancelled, life::IDLE),
+            (&displacements.terminated, life::ACTIVE),
         ] {
             for &Displaced { launch, by } in displaced {
                 if let Some(row) = self.launches.row(launch) {
                     row.overlaps = Some(by);
                 }
-                self.end_displaced(launch, deadline);
+                self.end(launch, Arrow::EndEarly(from), Some(OVERLAP));
             }
+        }
+        for displaced in &displacements.cancelled {
+            self.ask_to_end(displaced.launch, deadline);
         }
     }
 
-    /// End a displaced launch, which is skipped if it has not started. One that runs has until `deadline`, if any.
-    fn end_displaced(&mut self, id: LaunchId, deadline: Option<Timestamp>) {
-        let Some(launch) = self.launches.unfinished.get_mut(&id) else {
+    /// Gives a launch that runs until `deadline`, unless it has an earlier one.
+    fn ask_to_end(&mut self, id: LaunchId, deadline: Timestamp) {
+        if self.launches.follow(id, Arrow::AskToEnd).is_none() {
             return;
-        };
-        match deadline {
-            Some(deadline) if launch.launch.status == LaunchStatus::Running => {
-                launch.launch.cancel_deadline.get_or_insert(deadline);
-                let ends_at = launch.ends_at.min(deadline);
-                self.end_at(id, ends_at);
-            }
-            _ if launch.has_started => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
-            _ => self.end(id, LaunchStatus::Skipped, Some(REASON)),
+        }
+        if let Some(launch) = self.launches.unfinished.get_mut(&id) {
+            launch.launch.cancel_deadline.get_or_insert(deadline);
+            let ends_at = launch.ends_at.min(deadline);
+            self.end_at(id, ends_at);
         }
     }
 
-    fn end(&mut self, id: LaunchId, status: LaunchStatus, reason: Option<&'static str>) {
+    fn end(&mut self, id: LaunchId, arrow: Arrow, reason: Option<&'static str>) {
+        let may_end = |launch: &SimulatedLaunch| launch.launch.life.after(arrow).is_some();
+        if !self.launches.unfinished.get(&id).is_some_and(may_end) {
+            return;
+        }
         self.leave_group(id);
-        let Some(ended) = self.launches.end(id, status, reason, self.now) else {
+        let Some(ended) = self.launches.end(id, arrow, reason, self.now) else {
             return;
         };
         let (kind, schedule) = (ended.launch.kind, ended.schedule);
-        if kind.is_of_slot() && status == LaunchStatus::Skipped {
+        if kind.is_of_slot() && ended.launch.life.status == LaunchStatus::Skipped {
             self.schedules[schedule].due.history.launches -= 1;
         }
         if !kind.is_by_hand() {
@@ -437,7 +440,7 @@ impl Simulator<'_> {
         if of.due.missing_since.is_some() || of.missing_labels.is_some() {
             return;
         }
-        let is_start = launch.launch.status != LaunchStatus::Waiting;
+        let is_start = launch.launch.life.status != LaunchStatus::Waiting;
         let priority = Reverse(self.schedules[launch.schedule].policies.priority());
         let fire_time = launch.launch.fire_time;
         self.opened += 1;
@@ -466,16 +469,13 @@ impl Simulator<'_> {
         let launch = &simulated.launch;
         let orphaned = OrphanedLaunch {
             launch_id: id,
-            has_run: launch.status == LaunchStatus::Running,
+            life: launch.life,
             schedule_id: launch.schedule_id,
             schedule_revision: schedule.due.revision,
             schedule: schedule.name.clone(),
             scheduled_time: launch.scheduled_time,
             kind: launch.kind,
             claimable_since: simulated.opened_at,
-            recoveries: launch.recoveries,
-            // Each simulated recovery replaces a run.
-            lost_runs: launch.recoveries,
             started_at: None,
             not_before: None,
             host_id: None,
@@ -484,7 +484,6 @@ impl Simulator<'_> {
             enabled: schedule.enabled,
             deleted_at: None,
             missing_since: schedule.due.missing_since,
-            cancel_deadline: launch.cancel_deadline,
             cause: OrphanCause::LeaseExpired,
         };
         let delivery = schedule.policies.delivery();
@@ -492,19 +491,13 @@ impl Simulator<'_> {
         match found.map(|found| found.action.end()) {
             None => {}
             Some(None) => self.run_again(id),
-            Some(Some((status, reason))) => self.end(id, status, reason),
+            Some(Some((status, reason))) => self.end(id, Arrow::GiveUp(status), reason),
         }
     }
 
     fn run_again(&mut self, id: LaunchId) {
         self.leave_group(id);
-        self.launches.set_status(id, LaunchStatus::Open);
-        if let Some(simulated) = self.launches.unfinished.get_mut(&id) {
-            simulated.launch.recoveries += 1;
-        }
-        if let Some(row) = self.launches.row(id) {
-            row.recoveries += 1;
-        }
+        self.launches.follow(id, Arrow::Reopen { took_long: false });
         self.forecast.recovered += u64::from(self.is_reported());
         self.make_claimable(id);
     }

@@ -14,7 +14,7 @@ use campanile_model::labels::Labels;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::Rule;
 use campanile_store::hosts::{self, Host};
-use campanile_store::overlap::{self, UnfinishedLaunch};
+use campanile_store::launch::{self, UnfinishedLaunch};
 use campanile_store::packages::{self, ActiveVersion};
 use campanile_store::schedules::{self, DueSchedule, Schedule, ScheduleState};
 use campanile_store::stats::{self, ActiveRun};
@@ -193,7 +193,7 @@ async fn unfinished(
     let runs: HashMap<LaunchId, ActiveRun> =
         runs.into_iter().map(|run| (run.launch_id, run)).collect();
     let mut unfinished: HashMap<_, Vec<_>> = HashMap::new();
-    for launch in overlap::unfinished(tx, &ids).await? {
+    for launch in launch::unfinished(tx, &ids).await? {
         let run = runs.get(&launch.id).copied();
         let of_schedule = unfinished.entry(launch.schedule_id).or_default();
         of_schedule.push((launch, run));

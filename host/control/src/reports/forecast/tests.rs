@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::rules::plan::SLOTS_MAX;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
+use campanile_model::life::Life;
 use campanile_package::quota::Groups;
 use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
 use campanile_store::Origin;
@@ -353,15 +354,14 @@ fn a_launch_decided_before_the_span_is_hidden_and_uses_capacity() {
 #[test]
 fn a_recorded_launch_uses_capacity_for_its_usual_duration() {
     let mut schedule = schedule(1, EVERY_FIVE, "{}", 10 * 60);
-    let launch = campanile_store::overlap::UnfinishedLaunch {
+    let launch = campanile_store::launch::UnfinishedLaunch {
         id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
         schedule_id: schedule.due.id,
         kind: LaunchKind::Schedule,
         scheduled_time: at("07:55"),
-        status: LaunchStatus::Running,
+        life: Life::decided(Decision::Launched, Some(1)),
         fire_time: at("07:55"),
         decided_at: at("07:55"),
-        recoveries: 0,
         overlap: None,
         cancel_deadline: None,
     };

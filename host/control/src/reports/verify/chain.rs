@@ -10,7 +10,8 @@ use campanile_model::ids::{ChainHash, LaunchId};
 use campanile_model::status::LaunchStatus;
 use campanile_store::corrections::{self, ClockSetBack};
 use campanile_store::events::Event;
-use campanile_store::seals::{self, FinishedLaunch, Seal};
+use campanile_store::launch::FinishedLaunch;
+use campanile_store::seals::{self, Seal};
 use campanile_store::{Db, DbError, Tx, removed_launches};
 use uuid::Uuid;
 

@@ -8,9 +8,8 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
 use campanile_store::Decision;
-use campanile_store::cancellation::REASON as OPERATOR;
 use campanile_store::events::EventKind;
-use campanile_store::overlap::REASON as OVERLAP;
+use campanile_store::launch::{OPERATOR, OVERLAP};
 
 /// Explain a launch; `slot` names one slot of a range.
 pub(super) fn chain(

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use campanile_control::lock::lock;
 use campanile_control::rules::alert_rule::SCHEDULE_PLACEHOLDER;
 use campanile_model::ids::{RunId, ScheduleId};
-use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::launch::{Finish, RunEnd};
 
 /// The pings that wait. Of more, the oldest are dropped.
 const WAITING_MAX: usize = 4_096;

@@ -5,9 +5,9 @@
 
 use sqlx::FromRow;
 
-use super::runs::RunHashes;
-use super::sql::{Batch, Locking, RowLocks, locking, rows, statements};
-use super::{Result, Tx};
+use super::finish::RunHashes;
+use crate::sql::{Locking, locking, rows, statements};
+use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
@@ -305,43 +305,19 @@ statements! {
     /// Count the runs of a group, on all hosts.
     pub async fn running_in_group(group: &str) -> i64 = one_value
         "SELECT count(*) FROM launch WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
-
-    /// Claim launches that are open or whose retry is due, with a lease of `host` until `lease_until`.
-    pub async fn claim(host: HostId, claims: &[Claim], now: Timestamp, lease_until: Timestamp) -> () = execute_batch
-        Batch::of_launches(RowLocks::Held, "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
-            started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE"),
-        claims, |claim| [claim.launch_id, host, claim.fence, lease_until, now, &claim.hashes.grants, &claim.hashes.context];
-
-    /// Undoes claims of `host` without a call, returning their launches: they're open again, or waiting for their retry, as before.
-    /// The fence stays used up.
-    // Launches asked to end are left to recovery, which ends them.
-    pub async fn hand_back(host: HostId, claims: &[UncalledClaim], now: Timestamp) -> Vec<LaunchId> = values_batch
-        Batch::of_launches(RowLocks::SkipLocked, "UPDATE launch SET status = v.column4, decided_by = CASE WHEN v.column4 = 'open' THEN v.column3 ELSE decided_by END,
-            retry_at = v.column5, not_before = v.column7, lease_until = NULL, host_id = CASE WHEN v.column4 = 'waiting' THEN host_id END,
-            started_at = CASE WHEN v.column4 = 'waiting' THEN started_at END, grants_hash = CASE WHEN v.column4 = 'waiting' THEN grants_hash END,
-            context_hash = CASE WHEN v.column4 = 'waiting' THEN context_hash END
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
-        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.host_id = v.column3 AND launch.status = 'running'
-            AND launch.cancel_deadline IS NULL AND (v.column6 IS NULL OR launch.lease_until = v.column6)) IS TRUE
-        RETURNING launch.id"),
-        claims, |claim| [
-            claim.launch_id, claim.fence, host, claim.status(), claim.retry_at(now), claim.lease_until,
-            claim.not_before.filter(|_| claim.begins_run),
-        ];
 }
 
 impl UncalledClaim {
     /// Returns the launch's status before the claim.
-    fn status(&self) -> LaunchStatus {
-        match self.begins_run {
-            true => LaunchStatus::Open,
-            false => LaunchStatus::Waiting,
+    pub(super) fn status(&self) -> LaunchStatus {
+        if self.begins_run {
+            LaunchStatus::Open
+        } else {
+            LaunchStatus::Waiting
         }
     }
 
-    fn retry_at(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn retry_at(&self, now: Timestamp) -> Option<Timestamp> {
         (!self.begins_run).then_some(self.not_before.unwrap_or(now))
     }
 }

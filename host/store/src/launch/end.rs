@@ -2,13 +2,13 @@
 
 use sqlx::FromRow;
 
-use super::sql::{locking, statements};
+use super::{Life, life_columns};
+use crate::sql::{locking, statements};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
-use campanile_model::status::LaunchStatus;
 
 /// The reason of launches that an operator ended.
-pub const REASON: &str = "operator";
+pub const OPERATOR: &str = "operator";
 
 /// What a decision about a launch by hand depends on.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -17,7 +17,8 @@ pub struct LaunchState {
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub kind: LaunchKind,
-    pub status: LaunchStatus,
+    #[sqlx(flatten)]
+    pub life: Life,
     pub scheduled_time: Timestamp,
     pub last_scheduled_time: Timestamp,
     /// More than 1 for a range of skipped slots.
@@ -27,7 +28,6 @@ pub struct LaunchState {
     pub context: Option<String>,
     /// The arguments that were given for this launch, a JSON list.
     pub args: Option<String>,
-    pub recoveries: i64,
     pub finished_at: Option<Timestamp>,
 }
 
@@ -40,26 +40,17 @@ statements! {
 
     /// Return the state of a launch.
     pub async fn state(launch: LaunchId) -> Option<LaunchState> = row
-        "SELECT id, schedule_id, schedule_revision, kind, status, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
-            coalesce(slot_count, 1) AS slot_count, interval_start,
-            context, args, recoveries, finished_at
-        FROM launch WHERE id = $1";
+        concat!("SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, ", life_columns!(), ", l.scheduled_time,
+            coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time, coalesce(l.slot_count, 1) AS slot_count, l.interval_start,
+            l.context, l.args, l.finished_at
+        FROM launch l WHERE l.id = $1");
 
     /// Ask a running launch to end by `deadline`. Return its deadline, which is earlier if it was asked to end before; none
     /// when it does not run.
     ///
     /// Its reason and its message stay when it ends because of that.
-    pub async fn ask(launch: LaunchId, deadline: Timestamp, message: &str) -> Option<Timestamp> = value
+    pub async fn ask_to_end(launch: LaunchId, deadline: Timestamp, message: &str) -> Option<Timestamp> = value
         "UPDATE launch SET cancel_deadline = CASE WHEN cancel_deadline < $2 THEN cancel_deadline ELSE $2 END, reason = $3, message = $4
         WHERE id = $1 AND status = 'running' RETURNING cancel_deadline"
-        => [launch, deadline, REASON, message];
-
-    /// End a launch that does not run. Return its status: skipped without a run, cancelled with one; none when it runs or
-    /// has ended.
-    pub async fn end(launch: LaunchId, message: &str, now: Timestamp) -> Option<LaunchStatus> = value
-        "UPDATE launch SET reason = $2, message = $3, finished_at = $4, retry_at = NULL,
-            status = CASE WHEN attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
-            failure = CASE WHEN attempts = 0 THEN NULL ELSE 'cancelled' END
-        WHERE id = $1 AND status IN ('open', 'queued', 'waiting') RETURNING status"
-        => [launch, REASON, message, now];
+        => [launch, deadline, OPERATOR, message];
 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use sqlx::FromRow;
 
-use super::launches::{LaunchRow, with_ids};
-use super::runs::position;
-use super::sql::statements;
-use super::{Result, Tx, schedules};
+use super::row::{LaunchRow, position, with_ids};
+use crate::sql::statements;
+use crate::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_model::namespace::Namespace;
 use campanile_model::status::LaunchStatus;
 
-/// What a [`Filter`] looks at.
+/// What a [`LaunchFilter`] looks at.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub(super) struct Candidate {
     id: LaunchId,
@@ -29,7 +28,7 @@ pub(super) struct Candidate {
 
 /// Which launches a list has. A value that is not set excludes none.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Filter<'a> {
+pub struct LaunchFilter<'a> {
     /// The name of a schedule, or of removed ones.
     pub schedule: Option<&'a str>,
     /// Any of these; none excludes no launch.
@@ -46,9 +45,9 @@ pub struct Filter<'a> {
     pub until: Option<Timestamp>,
 }
 
-/// A page of a list with a [`Filter`].
+/// A page of a list with a [`LaunchFilter`].
 #[derive(Debug, Default, PartialEq)]
-pub struct Page {
+pub struct LaunchPage {
     pub rows: Vec<LaunchRow>,
     /// The last launch that was looked at, when there may be older ones and the page is not full.
     pub continues_after: Option<LaunchId>,
@@ -72,7 +71,7 @@ const FAILURES: [LaunchStatus; 4] = [
     LaunchStatus::Abandoned,
 ];
 
-impl Filter<'_> {
+impl LaunchFilter<'_> {
     fn matches(&self, launch: &Candidate) -> bool {
         let has = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
         (self.statuses.is_empty() || self.statuses.contains(&launch.status))
@@ -131,13 +130,13 @@ statements! {
 /// and retries by the time of the request.
 ///
 /// It looks at about `looked_at_max` launches at most, a window at a time, however large the record is.
-pub async fn filtered(
+pub async fn search(
     tx: &mut Tx,
-    filter: &Filter<'_>,
+    filter: &LaunchFilter<'_>,
     before: Option<LaunchId>,
     limit: i64,
     looked_at_max: i64,
-) -> Result<Page> {
+) -> Result<LaunchPage> {
     // A page without a filter is full after its first window.
     let mut size = limit.clamp(FIRST_WINDOW, WINDOW);
     let limit = usize::try_from(limit).unwrap_or_default();
@@ -164,7 +163,7 @@ pub async fn filtered(
     let mut rows = with_ids(tx, &found).await?;
     let place: HashMap<LaunchId, usize> = found.iter().copied().zip(0..).collect();
     rows.sort_unstable_by_key(|row| place.get(&row.id).copied());
-    Ok(Page {
+    Ok(LaunchPage {
         rows,
         continues_after: continues_after.filter(|_| !is_full),
     })
@@ -182,7 +181,11 @@ enum Windows {
 const ID_UNIT: Duration = Duration::from_millis(256);
 
 impl Windows {
-    async fn open(tx: &mut Tx, filter: &Filter<'_>, before: Option<LaunchId>) -> Result<Windows> {
+    async fn open(
+        tx: &mut Tx,
+        filter: &LaunchFilter<'_>,
+        before: Option<LaunchId>,
+    ) -> Result<Windows> {
         let Some(name) = filter.schedule else {
             let from = filter.since.map_or(LaunchId::FIRST, LaunchId::first_at);
             let until = filter
@@ -203,7 +206,7 @@ impl Windows {
     async fn next(
         &mut self,
         tx: &mut Tx,
-        filter: &Filter<'_>,
+        filter: &LaunchFilter<'_>,
         size: i64,
     ) -> Result<Vec<Candidate>> {
         match self {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use sqlx::FromRow;
 
-use super::claims::has_labels;
-use super::results;
-use super::sql::{Batch, RowLocks, locking, rows_batch, statements, update_launches};
-use super::{Result, Tx, overlap};
+use super::arrows::{GIVE_UP, reopen};
+use super::claim::has_labels;
+use super::displace::OVERLAP;
+use super::{Life, life_columns};
+use crate::sql::{Batch, locking, rows_batch, statements};
+use crate::{Result, Tx, results};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
@@ -21,8 +23,9 @@ pub const LOSS_COUNTS_WITHIN: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct OrphanedLaunch {
     pub launch_id: LaunchId,
-    /// Whether a host claimed it. Its run is lost.
-    pub has_run: bool,
+    /// If it has a run, that run is lost.
+    #[sqlx(flatten)]
+    pub life: Life,
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub schedule: String,
@@ -30,9 +33,6 @@ pub struct OrphanedLaunch {
     pub kind: LaunchKind,
     /// When it was decided, or left the queue if it was queued.
     pub claimable_since: Timestamp,
-    pub recoveries: i64,
-    /// Runs lost earlier, as far as they count.
-    pub lost_runs: i64,
     /// When its run was first claimed.
     pub started_at: Option<Timestamp>,
     /// The host claiming its run, until when, and whether that host is recorded as alive.
@@ -45,8 +45,6 @@ pub struct OrphanedLaunch {
     pub deleted_at: Option<Timestamp>,
     /// Since when no live host has the package.
     pub missing_since: Option<Timestamp>,
-    /// Set when its run was asked to end.
-    pub cancel_deadline: Option<Timestamp>,
     pub cause: OrphanCause,
 }
 
@@ -55,7 +53,7 @@ impl OrphanedLaunch {
     pub fn lost_runs_at(&self, now: Timestamp) -> i64 {
         match self.started_at {
             Some(started) if started <= now.minus(LOSS_COUNTS_WITHIN) => 0,
-            _ => self.lost_runs + i64::from(self.has_run),
+            _ => self.life.lost_runs + i64::from(self.life.has_run),
         }
     }
 }
@@ -89,7 +87,7 @@ impl RecoveryAction {
             RecoveryAction::RunAgain => None,
             RecoveryAction::Abandon(reason) => Some((LaunchStatus::Abandoned, Some(reason))),
             RecoveryAction::MarkUnknown => Some((LaunchStatus::Unknown, None)),
-            RecoveryAction::Cancel => Some((LaunchStatus::Cancelled, Some(overlap::REASON))),
+            RecoveryAction::Cancel => Some((LaunchStatus::Cancelled, Some(OVERLAP))),
         }
     }
 }
@@ -97,10 +95,11 @@ impl RecoveryAction {
 /// The columns of an [`OrphanedLaunch`] besides the cause.
 macro_rules! orphan_columns {
     () => {
-        "SELECT l.id AS launch_id, l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
-        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries,
-        l.lost_runs, l.started_at, l.not_before, l.host_id, l.lease_until, h.id IS NOT NULL AND h.ended_at IS NULL AS is_host_alive, s.enabled, s.deleted_at, p.missing_since,
-        l.host_id IS NOT NULL AS has_run, l.cancel_deadline, "
+        concat!(
+            "SELECT l.id AS launch_id, ", life_columns!(), ", l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
+            coalesce(l.opened_at, l.decided_at) AS claimable_since, l.started_at, l.not_before, l.host_id, l.lease_until,
+            h.id IS NOT NULL AND h.ended_at IS NULL AS is_host_alive, s.enabled, s.deleted_at, p.missing_since, "
+        )
     };
 }
 
@@ -118,35 +117,12 @@ macro_rules! orphaned_launches {
 }
 
 statements! {
-    // A launch ended at an operator's request already has its reason and message.
-    const END: Batch = Batch::of_launches(RowLocks::Held,
-        "UPDATE launch SET status = v.column2, finished_at = v.column4, failure = 'lost', lease_until = NULL, retry_at = NULL,
-            reason = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.reason, v.column3) ELSE v.column3 END,
-            message = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column5 ELSE v.column5 END
-        FROM (VALUES ($1, $2, $3, $4, $5)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE
-        RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
-    );
-
     /// Keep the lost runs of launches that are to be reopened.
     pub(super) async fn keep_lost_runs(again: &[&RecoveryDecision], message: &str, now: Timestamp) -> () = execute_batch
         Batch::new("INSERT INTO lost_run (launch_id, number, host_id, grants_hash, context_hash, started_at, finished_at, message)
         SELECT l.id, l.recoveries + 1, l.host_id, l.grants_hash, l.context_hash, l.started_at, v.column2, v.column3
         FROM (VALUES ($1, $2, $3)) AS v JOIN launch l ON l.id = v.column1 WHERE (l.status IN ('running', 'waiting')) IS TRUE"),
         again, |decision| [decision.launch_id, now, message];
-
-    /// Reopen launches in the name of `host`.
-    // A single statement reopens the launch and counts both the recovery and the lost run. Run numbers fit in one byte, so a launch
-    // without a run leaves most of them to runs. A launch only has a pause while it has no run, and keeps it.
-    pub(super) async fn reopen(host: HostId, again: &[&RecoveryDecision], now: Timestamp) -> () = execute_batch
-        Batch::of_launches(RowLocks::Held, "UPDATE launch SET status = 'open', recovered_at = v.column2, decided_by = v.column3,
-            not_before = coalesce(v.column4, launch.not_before),
-            recoveries = CASE WHEN recoveries < 100 OR host_id IS NOT NULL THEN recoveries + 1 ELSE recoveries END,
-            lost_runs = CASE WHEN host_id IS NULL THEN lost_runs WHEN started_at <= v.column5 THEN 0 ELSE lost_runs + 1 END, host_id = NULL,
-            lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
-        FROM (VALUES ($1, $2, $3, $4, $5)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
-        again, |decision| [decision.launch_id, now, host, decision.not_before, now.minus(LOSS_COUNTS_WITHIN)];
 
     /// Return runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
@@ -178,15 +154,6 @@ statements! {
     pub async fn has_orphaned_launches(host: HostId, unclaimed_since: Timestamp) -> bool = one_value
         concat!("SELECT EXISTS (SELECT 1", orphaned_launches!(), ")");
 
-    /// Abandon every launch that was decided and has not ended, for `reason`; return how many. No host may serve.
-    pub async fn abandon_unfinished(reason: &'static str, message: &str, now: Timestamp) -> u64 = execute
-        update_launches!("status = 'abandoned', reason = $1, message = $2, finished_at = $3, failure = 'lost', lease_until = NULL, retry_at = NULL",
-        "status IN ('open', 'running', 'waiting')");
-
-    /// Skip every queued launch, for `reason`; return how many. No host may serve.
-    pub async fn skip_queued(reason: &'static str, now: Timestamp) -> u64 = execute
-        update_launches!("status = 'skipped', reason = $1, finished_at = $2", "status = 'queued'");
-
     /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows
         "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
@@ -196,7 +163,7 @@ statements! {
 /// Apply decisions: reopen launches in the name of `host`, whose lost runs are kept beside them, or end them.
 ///
 /// `message` is recorded for the lost runs, for the launches that end, and as the last failure of their schedules.
-pub async fn apply(
+pub async fn recover(
     tx: &mut Tx,
     host: HostId,
     decisions: &[RecoveryDecision],
@@ -208,7 +175,7 @@ pub async fn apply(
     keep_lost_runs(tx, &again, message, now).await?;
     reopen(tx, host, &again, now).await?;
     let mut ended: Vec<(ScheduleId, Timestamp, LaunchStatus)> =
-        rows_batch!(tx, END, &ended, |decision| [
+        rows_batch!(tx, GIVE_UP, &ended, |decision| [
             decision.launch_id,
             decision.action.end().map(|(status, _)| status),
             decision.action.end().and_then(|(_, reason)| reason),

@@ -1,79 +1,21 @@
-//! Launches: the decisions about slots, and how each launch ended.
+//! Launches as commands show them.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
-use super::runs::{NEWEST, RunHashes, position};
-use super::sql::{Batch, statements};
-use super::{Result, Tx, schedules};
+use crate::sql::{Batch, statements};
+use crate::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{
-    ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
-};
+use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
 use campanile_model::namespace::Namespace;
-use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
+use campanile_model::status::{Decision, FailureKind, LaunchStatus};
 use campanile_model::trace_context::TraceContext;
 
 /// Launches examined by a command for one page, at most.
 pub const LOOKED_AT_MAX: i64 = 100_000;
-
-/// A decision to insert.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewLaunch {
-    pub id: LaunchId,
-    pub schedule_id: ScheduleId,
-    pub schedule_revision: i64,
-    pub kind: LaunchKind,
-    pub scheduled_time: Timestamp,
-    /// By how many seconds the clock of the schedule's zone is ahead of UTC.
-    pub utc_offset: i64,
-    /// The last slot, and the number of slots, when one row stands for a range of skipped slots.
-    pub last_scheduled_time: Timestamp,
-    pub slot_count: i64,
-    pub decision: Decision,
-    pub reason: Option<&'static str>,
-    /// The launch that it would overlap, when it is skipped for that.
-    pub overlaps: Option<LaunchId>,
-    /// The launch that an operator asked to run again.
-    pub retry_of: Option<LaunchId>,
-    pub package: String,
-    /// Whether it is a slot of a schedule that its package proposed.
-    pub proposed: bool,
-    /// 0 to 9; the highest is claimed first.
-    pub priority: i64,
-    /// The concurrency group of its schedule.
-    pub group_name: Option<String>,
-    /// The labels that a host must have to claim it.
-    pub run_on: Option<Labels>,
-    pub digest: Option<ArtifactDigest>,
-    /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
-    pub context: Option<String>,
-    /// The arguments of a program, a JSON list of templates, in place of the schedule's. Manual launches only.
-    pub args: Option<String>,
-    /// The overlap policy that a person gave for this launch. Manual launches only.
-    pub overlap: Option<Overlap>,
-    /// Set for launches of kind `backfill`, and for no others.
-    pub backfill_id: Option<BackfillId>,
-    pub interval_start: Timestamp,
-    pub fire_time: Timestamp,
-    pub decided_by: Option<HostId>,
-    /// When this launch was decided. The claim of its run is [`LaunchRow::started_at`].
-    pub decided_at: Timestamp,
-}
-
-/// The claim of a launch by the host that decides it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewClaim {
-    pub host: HostId,
-    pub fence: i64,
-    pub at: Timestamp,
-    pub lease_until: Timestamp,
-    pub hashes: RunHashes,
-}
 
 /// A launch as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
@@ -209,30 +151,9 @@ macro_rules! launch_tables {
         LEFT JOIN host h ON h.id = l.decided_by WHERE "
     };
 }
-pub(super) use {launch_columns, launch_tables};
+pub(crate) use {launch_columns, launch_tables};
 
 statements! {
-    /// Insert decisions, and return the launches that were inserted.
-    // The first decision about a slot stays.
-    pub(super) async fn insert_new(launches: &[(&NewLaunch, Option<NewClaim>)]) -> Vec<LaunchId> = values_batch
-        Batch::new("INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
-        reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, args, overlap, backfill_id,
-        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of, run_on)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
-            $25, $26, $27, $28, $29, $30, $31, $32, $33)
-        ON CONFLICT DO NOTHING RETURNING id"),
-        launches, |(launch, claim)| [
-            launch.id, launch.schedule_id, launch.schedule_revision, launch.kind, launch.scheduled_time, launch.utc_offset,
-            launch.range().map(|(last, _)| last), launch.range().map(|(_, count)| count), launch.reason, launch.overlaps,
-            launch.status(claim.is_some()), &launch.package, launch.proposed, launch.priority, &launch.group_name, &launch.digest,
-            &launch.context, &launch.args, launch.overlap, launch.backfill_id, launch.interval_start, launch.fire_time,
-            launch.decided_by, launch.decided_at, launch.finished_at(),
-            claim.as_ref().map(|claim| claim.host), claim.as_ref().map_or(0, |claim| claim.fence),
-            claim.as_ref().map(|claim| claim.lease_until), claim.as_ref().map(|claim| claim.at),
-            claim.as_ref().and_then(|claim| claim.hashes.grants.as_ref()),
-            claim.as_ref().and_then(|claim| claim.hashes.context.as_ref()), launch.retry_of, &launch.run_on,
-        ];
-
     /// Store the trace context of the caller of a launch. Only launches with one are written for it.
     pub async fn set_caller_traceparent(launch: LaunchId, caller: TraceContext) -> () = run
         "UPDATE launch SET caller_traceparent = $2 WHERE id = $1";
@@ -269,6 +190,10 @@ statements! {
         WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
           AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
 
+    /// Returns the slot of a launch belonging to this schedule.
+    pub(super) async fn slot(id: LaunchId, schedule: ScheduleId) -> Option<Timestamp> = value
+        "SELECT scheduled_time FROM launch WHERE id = $1 AND schedule_id = $2";
+
     /// Return the newest `limit` launches of one schedule, newest slot first: those before the launch `before` with its
     /// slot.
     pub async fn of_schedule_before(
@@ -287,45 +212,6 @@ statements! {
         WHERE l.kind <> 'manual' AND l.kind <> 'backfill' AND l.scheduled_time = (SELECT max(n.scheduled_time) FROM launch n
             WHERE n.schedule_id = v.column1 AND n.kind <> 'manual' AND n.kind <> 'backfill')"),
         schedules, |schedule| [*schedule];
-}
-
-impl NewLaunch {
-    /// Return the last slot and the number of slots of a range; none for a single slot.
-    fn range(&self) -> Option<(Timestamp, i64)> {
-        (self.slot_count > 1).then_some((self.last_scheduled_time, self.slot_count))
-    }
-
-    /// Return the status of the new row.
-    fn status(&self, is_claimed: bool) -> LaunchStatus {
-        match self.decision {
-            Decision::Launched if is_claimed => LaunchStatus::Running,
-            Decision::Launched => LaunchStatus::Open,
-            Decision::Queued => LaunchStatus::Queued,
-            Decision::Skipped => LaunchStatus::Skipped,
-        }
-    }
-
-    /// Return when the new row finished: a launch that is skipped is over at once.
-    fn finished_at(&self) -> Option<Timestamp> {
-        (self.decision == Decision::Skipped).then_some(self.decided_at)
-    }
-}
-
-/// Insert decisions. A slot that has a decision keeps it.
-pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
-    let unclaimed: Vec<_> = launches.iter().map(|launch| (launch, None)).collect();
-    insert_claimed(tx, &unclaimed).await?;
-    Ok(())
-}
-
-/// Insert decisions, some of them claimed in the same moment. Return the launches that were inserted.
-///
-/// A slot that has a decision keeps it: its launch must not run for the claim that is given here.
-pub async fn insert_claimed(
-    tx: &mut Tx,
-    launches: &[(&NewLaunch, Option<NewClaim>)],
-) -> Result<HashSet<LaunchId>> {
-    Ok(insert_new(tx, launches).await?.into_iter().collect())
 }
 
 /// Launches searched by one statement for those of a namespace.
@@ -399,4 +285,25 @@ pub async fn list_of(
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
     rows.truncate(usize::try_from(limit).unwrap_or_default());
     Ok(rows)
+}
+
+/// After every launch.
+const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
+
+/// Returns the slot and id of the launch before which a list of `schedules` begins. Without a launch, the list begins with the
+/// newest. Another schedule's launch reveals nothing about its slot, as the reader may not be allowed to know it.
+pub(crate) async fn position(
+    tx: &mut Tx,
+    launch: Option<LaunchId>,
+    schedules: &[ScheduleId],
+) -> Result<(Timestamp, LaunchId)> {
+    let Some(id) = launch else {
+        return Ok(NEWEST);
+    };
+    for schedule in schedules {
+        if let Some(slot) = slot(tx, id, *schedule).await? {
+            return Ok((slot, id));
+        }
+    }
+    Ok((Timestamp::LAST, id))
 }

@@ -5,16 +5,16 @@
 
 use sqlx::FromRow;
 
-use super::sql::{
-    Batch, RowLocks, locking, one_value, rows, rows_batch, statements, update_launches,
-};
-use super::{Result, Tx};
+use super::arrows::{END_ACTIVE, END_IDLE, SKIP_QUEUED};
+use super::{Life, life_columns};
+use crate::sql::{Batch, RowLocks, locking, one_value, rows, rows_batch, statements};
+use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
+use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_model::status::{Displaced, LaunchStatus, Overlap};
 
 /// The reason of launches that are skipped or cancelled for another launch of their schedule.
-pub const REASON: &str = "overlap";
+pub const OVERLAP: &str = "overlap";
 
 /// A launch that has not finished.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -22,11 +22,11 @@ pub struct UnfinishedLaunch {
     pub id: LaunchId,
     pub schedule_id: ScheduleId,
     pub kind: LaunchKind,
-    pub status: LaunchStatus,
+    #[sqlx(flatten)]
+    pub life: Life,
     pub scheduled_time: Timestamp,
     pub fire_time: Timestamp,
     pub decided_at: Timestamp,
-    pub recoveries: i64,
     /// The overlap policy that a person gave for this launch.
     pub overlap: Option<Overlap>,
     /// Set when its run was asked to end: by when it must end.
@@ -50,27 +50,14 @@ const UNFINISHED_PIECE: usize = 64;
 macro_rules! unfinished_launches {
     ($condition:literal) => {
         concat!(
-            "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.decided_at, l.recoveries, l.overlap, l.cancel_deadline
+            "SELECT l.id, l.schedule_id, l.kind, ",
+            life_columns!(),
+            ", l.scheduled_time, l.fire_time, l.decided_at, l.overlap, l.cancel_deadline
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status ",
             $condition
         )
     };
 }
-/// The end of the launches that displaced launches can have.
-macro_rules! end_displaced {
-    ($from:literal) => {
-        // A launch without a run is skipped; only a launch that has started can be cancelled.
-        Batch::of_launches(RowLocks::Held, concat!(
-            "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3, lease_until = NULL, retry_at = NULL,
-            status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
-            failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END
-            FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status IN (",
-            $from,
-            ")) IS TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
-        ))
-    };
-}
-
 statements! {
     // A partial index on the schedule answers each part, however many launches there are.
     const UNFINISHED: Batch = Batch::new(concat!(
@@ -88,14 +75,6 @@ statements! {
         WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.status = 'queued' AND l.fire_time <= $1
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
     const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE status = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
-    const SKIP_QUEUED: Batch = end_displaced!("'queued'");
-    const END_UNFINISHED: Batch = end_displaced!("'open', 'running', 'waiting'");
-    const END_IDLE: Batch = end_displaced!("'open', 'waiting'");
-
-    /// Skip every launch of a schedule that is queued or has not been claimed, for `reason`.
-    pub async fn skip_unstarted(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
-        update_launches!("status = 'skipped', reason = $2, finished_at = $3",
-        "schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 
     /// Return the schedule of each launch of these schedules that is open, running or waiting.
     pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
@@ -105,7 +84,7 @@ statements! {
         schedules, |schedule| [*schedule];
 
     /// Locks unfinished launches in the order of their ids, before several statements displace them.
-    pub async fn lock(launches: &[LaunchId]) -> Vec<LaunchId> = values_batch
+    pub async fn lock_unfinished(launches: &[LaunchId]) -> Vec<LaunchId> = values_batch
         Batch::of(locking!(
             "SELECT launch.id FROM launch JOIN (VALUES ($1)) AS v ON launch.id = v.column1
             WHERE (launch.finished_at IS NULL) IS TRUE ORDER BY launch.id",
@@ -118,12 +97,6 @@ statements! {
         Batch::of_launches(RowLocks::Held, "UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
         FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') IS TRUE"),
         displaced, |(displaced, deadline)| [displaced.launch, displaced.by, *deadline];
-
-    /// Open queued launches in the name of `host`.
-    pub async fn open_queued(host: HostId, launches: &[LaunchId], now: Timestamp) -> () = execute_batch
-        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET status = 'open', opened_at = v.column2, decided_by = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'queued') IS TRUE"),
-        launches, |launch| [*launch, now, host];
 }
 
 /// Return the unfinished launches of schedules, in the order in which they were decided.
@@ -182,7 +155,7 @@ pub async fn terminate(
     displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
-    end(tx, &END_UNFINISHED, displaced, now).await
+    end(tx, &END_ACTIVE, displaced, now).await
 }
 
 /// Run a batch of `(launch, displaced by, now)`; return the schedule of each slot's launch that it skipped.
@@ -197,6 +170,7 @@ async fn end(
             displaced.launch,
             displaced.by,
             now,
+            OVERLAP,
         ])?;
     let skipped = ended
         .into_iter()

@@ -50,4 +50,4 @@ macro_rules! finished_launch_columns {
             decided_at, started_at, finished_at, failure, message, retry_of IS NOT NULL AS is_retry"
     };
 }
-pub(super) use finished_launch_columns;
+pub(crate) use finished_launch_columns;

@@ -1,0 +1,189 @@
+//! How runs end on their hosts: leases, recorded calls, ends.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use super::arrows::finish_current;
+use super::displace::OVERLAP;
+use crate::sql::{Batch, RowLocks, statements};
+use crate::task_runs::{self, TaskRun};
+use crate::types::storable;
+use crate::{Result, Tx, results};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{InputHash, LaunchId, RunId, ScheduleId};
+use campanile_model::status::{FailureKind, LaunchStatus};
+
+/// The hashes of what a run uses besides its code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunHashes {
+    /// Of the grants of its host's sidecar.
+    pub grants: Option<InputHash>,
+    /// Of the context, without what the host adds.
+    pub context: Option<InputHash>,
+}
+
+/// How a run ends on its host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    pub run_id: RunId,
+    /// The fence under which the host claimed it.
+    pub fence: i64,
+    pub schedule_id: ScheduleId,
+    pub scheduled_time: Timestamp,
+    pub at: Timestamp,
+    pub end: RunEnd,
+    /// Calls that are not recorded yet.
+    pub tasks: Vec<TaskRun>,
+}
+
+/// How a run ended on its host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEnd {
+    Succeeded {
+        /// JSON.
+        output: Option<String>,
+    },
+    Failed {
+        kind: FailureKind,
+        message: String,
+    },
+    /// It was asked to end.
+    Cancelled {
+        message: String,
+    },
+    /// A task is called again later.
+    Waiting {
+        retry_at: Timestamp,
+    },
+}
+
+impl Finish {
+    /// Return when the run finished; none when it waits for a retry.
+    pub(super) fn finished_at(&self) -> Option<Timestamp> {
+        self.end.retry_at().is_none().then_some(self.at)
+    }
+}
+
+impl RunEnd {
+    pub(super) fn status(&self) -> LaunchStatus {
+        match self {
+            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
+            RunEnd::Failed { .. } => LaunchStatus::Failed,
+            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
+            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
+        }
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Timestamp> {
+        match self {
+            RunEnd::Waiting { retry_at } => Some(*retry_at),
+            _ => None,
+        }
+    }
+
+    /// Return the reason of a cancelled launch that has none yet.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        matches!(self, RunEnd::Cancelled { .. }).then_some(OVERLAP)
+    }
+
+    /// Return the kind and the message of the failure, as the columns have them.
+    pub(super) fn failure(&self) -> (Option<FailureKind>, Option<Cow<'_, str>>) {
+        match self {
+            RunEnd::Failed { kind, message } => (Some(*kind), Some(storable(message))),
+            RunEnd::Cancelled { message } => {
+                (Some(FailureKind::Cancelled), Some(storable(message)))
+            }
+            _ => (None, None),
+        }
+    }
+}
+
+statements! {
+    /// Renew the leases of runs whose fence is current, and return their launches with these fences and the cancel
+    /// deadlines.
+    pub(super) async fn renew_current(
+        held: &[(RunId, i64)], lease_until: Timestamp,
+    ) -> Vec<(LaunchId, i64, Option<Timestamp>)> = rows_batch
+        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
+        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE
+        RETURNING launch.id, launch.attempts, launch.cancel_deadline"),
+        held, |(run, fence)| [run.launch(), *fence, lease_until];
+
+    /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
+    pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
+        "UPDATE launch SET lease_until = lease_until WHERE id = $1 AND attempts = $2 AND status = 'running'"
+        => [run.launch(), fence];
+
+}
+
+/// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
+/// deadlines.
+///
+/// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
+/// to a host that does not execute it. That run's lease must expire.
+pub async fn renew(
+    tx: &mut Tx,
+    held: &[(RunId, i64)],
+    lease_until: Timestamp,
+) -> Result<Vec<(RunId, Option<Timestamp>)>> {
+    let renewed = renew_current(tx, held, lease_until).await?;
+    // A host can also execute a lost run of the same launch. That run has another fence.
+    let renewed = renewed
+        .into_iter()
+        .map(|(launch, fence, deadline)| ((launch, fence), deadline));
+    let deadlines: HashMap<(LaunchId, i64), Option<Timestamp>> = renewed.collect();
+    let still = held
+        .iter()
+        .filter_map(|(run, fence)| Some((*run, *deadlines.get(&(run.launch(), *fence))?)));
+    Ok(still.collect())
+}
+
+/// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
+pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>> {
+    let ended = finish_current(tx, finishes).await?;
+    let current: HashSet<(LaunchId, i64)> = ended.into_iter().collect();
+    let finishes: Vec<&Finish> = finishes
+        .iter()
+        .filter(|finish| current.contains(&(finish.run_id.launch(), finish.fence)))
+        .collect();
+    let tasks: Vec<(RunId, &TaskRun)> = finishes
+        .iter()
+        .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
+        .collect();
+    task_runs::insert(tx, &tasks).await?;
+    keep_results(tx, &finishes).await?;
+    Ok(finishes.iter().map(|finish| finish.run_id).collect())
+}
+
+/// Record calls of tasks of a run that continues. False when the run's fence is not current.
+pub async fn record_tasks(tx: &mut Tx, run: RunId, fence: i64, tasks: &[TaskRun]) -> Result<bool> {
+    let is_current = lock_if_current(tx, run, fence).await?;
+    if is_current {
+        let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
+        task_runs::insert(tx, &tasks).await?;
+    }
+    Ok(is_current)
+}
+
+/// Keep the results and failures that the next launches of these schedules get.
+async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result {
+    let successes = finishes.iter().filter_map(|finish| match &finish.end {
+        RunEnd::Succeeded { output } => Some((
+            finish.schedule_id,
+            finish.scheduled_time,
+            output.as_deref().map(Cow::Borrowed),
+        )),
+        _ => None,
+    });
+    results::keep(tx, &results::SUCCESS, successes).await?;
+    let failures = finishes.iter().filter_map(|finish| match &finish.end {
+        RunEnd::Failed { kind, message } => Some(results::failure(
+            finish.schedule_id,
+            finish.scheduled_time,
+            *kind,
+            message,
+        )),
+        _ => None,
+    });
+    results::keep(tx, &results::FAILURE, failures).await
+}
