@@ -58,7 +58,8 @@ pub use tell::launch_log::EndedLaunches;
 use alive::start::{self, FreeName};
 use alive::{changes, chores, clock_keeper, lease_keeper};
 use campanile_control::lock::lock;
-use campanile_control::reports::health::{self, Health};
+use campanile_control::reports::health::Symptoms;
+use campanile_control::reports::symptom::Symptom;
 use campanile_control::settings::Settings;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::{Clock, Timestamp};
@@ -175,23 +176,25 @@ impl Engine {
         self.ctx.capacity.is_short.load(Ordering::Relaxed)
     }
 
-    /// Adds this host's trouble with the database to `health`, unless it's already on record, along with approvals that don't
+    /// Adds this host's trouble with the database to `symptoms`, unless it's already on record, along with approvals that don't
     /// count here.
-    pub fn add_trouble(&self, health: &mut Health) {
+    pub fn add_trouble(&self, symptoms: &mut Symptoms) {
         let ctx = &self.ctx;
-        health
-            .notes
-            .extend(lock(&ctx.uncounted_approvals).iter().cloned());
-        let of_host = health::trouble_of(&ctx.name);
-        let is_known = health.issues.iter().any(|it| it.starts_with(&of_host));
+        let uncounted = lock(&ctx.uncounted_approvals).clone();
+        (symptoms.notes).extend(uncounted.into_iter().map(Symptom::Other));
+        let is_known = symptoms
+            .issues
+            .iter()
+            .any(|it| matches!(it, Symptom::DatabaseTrouble { host, .. } if *host == ctx.name));
         let lasting = ctx.trouble.lasting(std::time::Instant::now());
-        if let Some(lasting) = lasting.filter(|_| !is_known) {
-            let since = ctx.clock.now().minus(lasting.since.elapsed());
-            health.healthy = false;
-            health
-                .issues
-                .push(health::trouble(&ctx.name, since, &lasting.what));
-        }
+        let lasting = lasting.filter(|_| !is_known);
+        symptoms
+            .issues
+            .extend(lasting.map(|lasting| Symptom::DatabaseTrouble {
+                host: ctx.name.clone(),
+                since: ctx.clock.now().minus(lasting.since.elapsed()),
+                what: lasting.what,
+            }));
     }
 
     /// Return how many launches this host has ended since its start.

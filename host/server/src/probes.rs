@@ -12,6 +12,7 @@ use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
 use campanile_control::bounds::Number;
 use campanile_control::reports::health::Health;
+use campanile_control::reports::symptom::Symptom;
 use campanile_engine::tell::metrics;
 
 /// How long the database may take to answer a probe.
@@ -81,7 +82,7 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
     let app = &call.state.app;
     let disk = call.db.disk_signs().await;
     let mut tx = call.read().await?;
-    let mut health = health::read(
+    let mut symptoms = health::find(
         &mut tx,
         call.now(),
         &app.settings,
@@ -90,14 +91,14 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
     )
     .await?;
     drop(tx);
-    app.engine.add_trouble(&mut health);
+    app.engine.add_trouble(&mut symptoms);
     let notes = std::sync::Arc::clone(&app.machine_notes);
     // A panic of the task leaves the notes out.
     let notes = tokio::task::spawn_blocking(move || notes())
         .await
         .unwrap_or_default();
-    health.notes.extend(notes);
-    Ok(health)
+    symptoms.notes.extend(notes.into_iter().map(Symptom::Other));
+    Ok(symptoms.into())
 }
 
 /// Metrics to show.

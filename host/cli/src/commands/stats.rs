@@ -15,14 +15,14 @@ use campanile_control::questions::record::{
     GetStats, ListDayStats, ListPackageStats, ListScheduleStats,
 };
 use campanile_control::questions::schedules::{GetScheduleStats, Since};
-use campanile_control::reports::health::Health;
+use campanile_control::reports::health::{Health, Symptoms};
 use campanile_control::reports::statistics::{Rates, ScheduleStatistics, Statistics};
+use campanile_control::reports::symptom::Symptom;
 use campanile_control::reports::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::tell::metrics::RecordMetrics;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
 use campanile_model::time_text::Moment;
-use campanile_store::stats::HealthSigns;
 use campanile_store::task_use::UseSums;
 use campanile_store::{Db, package_versions};
 
@@ -205,11 +205,12 @@ pub(crate) async fn health(common: &Common) -> Result {
 /// Returns the health of an installation already migrated by a newer version. Hosts of this version keep serving until they're replaced,
 /// and mustn't be ended by a failing probe.
 fn unknown_health(newer: &Failure) -> Health {
-    let mut health = health::judge(HealthSigns::default(), 0);
-    health
-        .notes
-        .push(format!("nothing was checked: {}", newer.message));
-    health
+    let note = Symptom::Other(format!("nothing was checked: {}", newer.message));
+    let unknown = Symptoms {
+        notes: vec![note],
+        ..Symptoms::default()
+    };
+    unknown.into()
 }
 
 async fn ask_health(common: &Common) -> Result<Health> {
@@ -235,20 +236,21 @@ pub(crate) async fn read_health(
     let settings = serve::settings(config);
     let (now, skew_us) = (clock.now(), clock.skew_us());
     let disk = db.disk_signs().await;
-    let mut health = health::read(&mut tx, now, &settings, skew_us, disk).await?;
+    let mut symptoms = health::find(&mut tx, now, &settings, skew_us, disk).await?;
     match approval_key::current(config) {
         Ok(Some(key)) => {
             let followed = package_versions::followed(&mut tx).await?;
             let notes = unsealed_approvals(&followed, &key, now);
-            health.notes.extend(notes);
+            (symptoms.notes).extend(notes.into_iter().map(Symptom::Other));
         }
         // Nothing has been sealed here yet.
         Ok(None) => {}
         Err(failure) => {
             let note = format!("approvals weren't checked: {}", failure.message);
-            health.notes.push(note);
+            symptoms.notes.push(Symptom::Other(note));
         }
     }
-    health.notes.extend(serve::machine_notes(config));
-    Ok(health)
+    let notes = serve::machine_notes(config).into_iter();
+    symptoms.notes.extend(notes.map(Symptom::Other));
+    Ok(symptoms.into())
 }

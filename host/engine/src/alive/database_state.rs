@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::ctx::Ctx;
 use crate::service::{record_event, within};
-use campanile_control::reports::health::database::damaged;
+use campanile_control::reports::symptom::Symptom;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 
@@ -21,7 +21,8 @@ impl DamageReport {
         let Some(why) = ctx.db.damage().filter(|_| !self.is_recorded) else {
             return;
         };
-        let detail = damaged(why);
+        let why = why.to_owned();
+        let detail = Symptom::DamageSeen { why }.to_string();
         if !self.is_logged {
             tracing::error!("{detail}");
             self.is_logged = true;

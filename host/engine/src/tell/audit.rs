@@ -51,9 +51,10 @@ impl Service for Auditor {
         );
         if self.was_unhealthy == health.healthy {
             self.was_unhealthy = !health.healthy;
-            let detail = match health.healthy {
-                true => "healthy again".to_owned(),
-                false => health.issues.join("; "),
+            let detail = if health.healthy {
+                "healthy again".to_owned()
+            } else {
+                health.issues.join("; ")
             };
             tracing::warn!(healthy = health.healthy, "health changed: {detail}");
             chores::record_event(ctx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;

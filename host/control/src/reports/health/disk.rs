@@ -1,5 +1,6 @@
 //! What health says about the database's disk.
 
+use crate::reports::symptom::Symptom;
 use campanile_model::text::size_rounded;
 
 /// Free bytes needed for leaving the full-disk state, even without a configured reserve.
@@ -8,27 +9,14 @@ pub const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// preventing that.
 const WAL_BYTES_MAX: u64 = 128 << 20;
 
-/// Pure: describes an oversized write-ahead log, if it's oversized.
-pub fn grown_wal(bytes: u64) -> Option<String> {
-    (bytes > WAL_BYTES_MAX).then(|| {
-        format!(
-            "the log of the database, its file that ends in `-wal`, has grown to {}: a program reads the database in one long transaction, so that SQLite can't merge the log; end that program (`fuser -v` on the file lists those that have it open)",
-            size_rounded(bytes)
-        )
-    })
+/// Pure: whether a write-ahead log is oversized.
+pub fn grown_wal(bytes: u64) -> Option<Symptom> {
+    (bytes > WAL_BYTES_MAX).then_some(Symptom::WalGrown { bytes })
 }
 
-/// Explains a disk running out of space. None while there's enough.
-pub fn unhealthy(free: u64, reserve: u64) -> Option<String> {
-    let stopped = "hosts decide and claim nothing; free some space on it";
-    if free < reserve {
-        return Some(format!("{}: {stopped}", short_of(free, reserve)));
-    }
-    // Without a reserve, hosts keep going until a write fails.
-    (free < ROOM_MIN_BYTES).then(|| {
-        let free = size_rounded(free);
-        format!("the disk of the database is full, with {free} free: {stopped}")
-    })
+/// Pure: whether a disk is running out of space. Without a reserve, hosts keep going until a write fails.
+pub fn short_disk(free: u64, reserve: u64) -> Option<Symptom> {
+    (free < reserve.max(ROOM_MIN_BYTES)).then_some(Symptom::DiskFull { free, reserve })
 }
 
 /// Says that free space is below the reserve.

@@ -1,5 +1,6 @@
 //! What health says about schedules using more resources than before.
 
+use crate::reports::symptom::Symptom;
 use campanile_model::text::size_rounded;
 use campanile_store::use_growth::{GrowingSchedule, Growth};
 
@@ -9,28 +10,25 @@ const FACTOR: i64 = 2;
 const CPU_US_MIN: i64 = 10_000;
 const MEMORY_BYTES_MIN: i64 = 4 << 20;
 
-/// Returns one sentence per growing resource.
-pub fn sentences(growing: &GrowingSchedule) -> Vec<String> {
-    let GrowingSchedule {
-        schedule,
-        package,
-        growth,
-    } = growing;
-    let sentence = |what: &str, last: String, before: String| {
-        format!(
-            "runs of the schedule `{schedule}` use more {what}: {last} in the last 7 days, {before} in the 7 days before, each in the median; \
-             see whether its input has grown, or a new version came with `campanile package show {package}`"
-        )
+/// Returns one symptom per growing resource.
+pub fn symptoms(growing: &GrowingSchedule) -> Vec<Symptom> {
+    let growth = &growing.growth;
+    let symptom = |what, last, before| Symptom::UseGrown {
+        schedule: growing.schedule.clone(),
+        package: growing.package.clone(),
+        what,
+        last,
+        before,
     };
     let milliseconds = |us: i64| format!("{:.1} ms", us as f64 / 1e3);
     let size = |bytes: i64| size_rounded(bytes.unsigned_abs());
     let cpu = has_more_cpu(growth).then(|| {
         let (last, before) = (growth.cpu_us, growth.cpu_us_before);
-        sentence("processor time", milliseconds(last), milliseconds(before))
+        symptom("processor time", milliseconds(last), milliseconds(before))
     });
     let memory = has_more_memory(growth).then(|| {
         let (last, before) = (growth.memory_peak_bytes, growth.memory_peak_bytes_before);
-        sentence("memory", size(last), size(before))
+        symptom("memory", size(last), size(before))
     });
     cpu.into_iter().chain(memory).collect()
 }
@@ -67,13 +65,13 @@ mod tests {
                 memory_peak_bytes: 8 * MIB,
             },
         };
-        let sentence = sentences(&growing);
+        let sentence = Vec::from_iter(symptoms(&growing).iter().map(Symptom::to_string));
         assert_eq!(sentence.len(), 1, "{sentence:?}");
         for part in ["`nightly`", "40.0 ms", "12.5 ms", "package show etl"] {
             assert!(sentence[0].contains(part), "{part}: {sentence:?}");
         }
         growing.growth.memory_peak_bytes = 32 * MIB;
-        let sentence = sentences(&growing);
+        let sentence = Vec::from_iter(symptoms(&growing).iter().map(Symptom::to_string));
         assert_eq!(sentence.len(), 2, "{sentence:?}");
         for part in ["more memory", "32.0 MiB", "8.0 MiB"] {
             assert!(sentence[1].contains(part), "{part}: {sentence:?}");

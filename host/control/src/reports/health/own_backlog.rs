@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::reports::health::NAMED_MAX;
+use crate::reports::symptom::Symptom;
 use crate::rules::lateness::{Lag, ON_TIME_MAX, OVERDUE};
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::split;
@@ -30,9 +31,9 @@ const STARVED_MAX: i64 = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct OwnBacklog {
     /// Findings about a single package, schedule or namespace.
-    pub notes: Vec<String>,
+    pub notes: Vec<Symptom>,
     /// Findings about the whole installation.
-    pub issues: Vec<String>,
+    pub issues: Vec<Symptom>,
     /// Launches held up by their own package.
     pub stalled: i64,
 }
@@ -43,31 +44,28 @@ pub(crate) async fn find(tx: &mut Tx, now: Timestamp) -> Result<OwnBacklog, DbEr
     let overdue_since = now.minus(OVERDUE);
     let starved = stats::starved_packages(tx, overdue_since, STARVED_MAX).await?;
     found.stalled = starved.iter().map(|(_, launches, _)| launches).sum();
-    for (name, launches, oldest) in starved.into_iter().take(NAMED_MAX as usize) {
-        found.notes.push(format!(
-            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run: it has as many runs as it may, or too few hosts have it"
-        ));
+    for (package, launches, since) in starved.into_iter().take(NAMED_MAX as usize) {
+        found.notes.push(Symptom::PackageStarved {
+            package,
+            launches,
+            since,
+        });
     }
     for name in package_record::exceeded(tx, now.day()).await? {
         let whose = match split(&name) {
             (Some(namespace), "") => format!("the namespace {namespace}"),
             _ => format!("the package `{name}`"),
         };
-        found.notes.push(format!(
-            "{whose} has used up its record quota of today, so its launches fail until midnight UTC"
-        ));
+        found.notes.push(Symptom::QuotaUsed { whose });
     }
-    let skips = stats::mostly_skipped(
-        tx,
-        now.minus(SKIPS_SPAN),
-        SKIPS_SEARCHED,
-        SLOTS_MIN,
-        NAMED_MAX,
-    );
-    for (name, skipped, slots) in skips.await? {
-        found.notes.push(format!(
-            "the schedule `{name}` has skipped {skipped} of its last {slots} slots: its launches take longer than its slots are apart, or come too late; `campanile schedule why {name}` says why, and a longer interval or another `overlap` ends it"
-        ));
+    let since = now.minus(SKIPS_SPAN);
+    let skips = stats::mostly_skipped(tx, since, SKIPS_SEARCHED, SLOTS_MIN, NAMED_MAX).await?;
+    for (schedule, skipped, slots) in skips {
+        found.notes.push(Symptom::MostlySkipped {
+            schedule,
+            skipped,
+            slots,
+        });
     }
     let launches = stats::newest_lags(tx, now.minus(LAG_SPAN), LAGS_MAX).await?;
     judge_lags(&launches, &mut found);
@@ -89,17 +87,16 @@ fn judge_lags(launches: &[StartedLaunch], found: &mut OwnBacklog) {
     let minutes = LAG_SPAN.as_secs() / 60;
     if late.len() * 2 > packages {
         let all = launches.iter().map(|it| (it.fire_time, it.started_at));
-        found.issues.push(format!(
-            "launches start late: one in a hundred of the last {minutes} minutes started {:.1} s after its time",
-            Lag::of(all).p99 / 1e3
-        ));
+        let late_s = Lag::of(all).p99 / 1e3;
+        found.issues.push(Symptom::StartsLate { minutes, late_s });
         return;
     }
     for (package, p99) in late.into_iter().take(NAMED_MAX as usize) {
-        found.notes.push(format!(
-            "launches of the package `{package}` start late, and those of most other packages don't: one in a hundred of the last {minutes} minutes started {:.1} s after its time; it has more launches than it may run at once",
-            p99 / 1e3
-        ));
+        found.notes.push(Symptom::PackageStartsLate {
+            package: package.to_owned(),
+            minutes,
+            late_s: p99 / 1e3,
+        });
     }
 }
 

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use campanile_control::admin::schedule_admin::PAUSED;
+use campanile_control::reports::symptom::Symptom;
 use campanile_control::rules::alert_rule::{Condition, USUAL_LEAST, USUAL_TIMES};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
-use campanile_model::text::{counted, duration_text};
 use campanile_schedule::policy::DropReason;
 use campanile_store::LaunchStatus;
 use campanile_store::alert_facts::{WatchedLaunch, WatchedSchedule};
@@ -27,12 +27,12 @@ pub(crate) struct ScheduleFacts<'f> {
     pub(crate) usual: Option<Duration>,
 }
 
-/// Return a sentence about the schedule if the condition holds.
+/// Returns what is wrong with the schedule if the condition holds.
 pub(crate) fn found(
     condition: &Condition,
     facts: &ScheduleFacts<'_>,
     now: Timestamp,
-) -> Option<String> {
+) -> Option<Symptom> {
     match *condition {
         Condition::Failed {
             after,
@@ -66,81 +66,83 @@ impl ScheduleFacts<'_> {
         })
     }
 
-    fn failed_in_a_row(&self, after: u32) -> Option<String> {
+    fn failed_in_a_row(&self, launches: u32) -> Option<Symptom> {
         let in_a_row = self.ended().take_while(|launch| is_failure(launch.status));
-        let in_a_row: Vec<_> = in_a_row.take(after as usize).collect();
+        let in_a_row: Vec<_> = in_a_row.take(launches as usize).collect();
         let newest = in_a_row
             .first()
-            .filter(|_| in_a_row.len() == after as usize)?;
-        let name = &self.schedule.name;
-        let why = reason(newest);
-        Some(match after {
-            1 => format!("the last launch of the schedule `{name}` failed{why}"),
-            _ => format!("the last {after} launches of the schedule `{name}` all failed{why}"),
+            .filter(|_| in_a_row.len() == launches as usize)?;
+        Some(Symptom::Failing {
+            schedule: self.name(),
+            launches,
+            why: reason(newest),
         })
     }
 
-    fn failed_within(&self, after: u32, within: Duration, now: Timestamp) -> Option<String> {
-        let since = now.minus(within);
+    fn failed_within(&self, after: u32, span: Duration, now: Timestamp) -> Option<Symptom> {
+        let since = now.minus(span);
         let failed: Vec<_> = self
             .ended()
             .filter(|launch| is_failure(launch.status) && launch.finished_at >= Some(since))
             .collect();
         let newest = failed.first().filter(|_| failed.len() >= after as usize)?;
-        Some(format!(
-            "{} of the schedule `{}` failed within {}{}",
-            counted(failed.len(), "launch"),
-            self.schedule.name,
-            duration_text(within),
-            reason(newest)
-        ))
+        Some(Symptom::FailedWithin {
+            schedule: self.name(),
+            launches: failed.len(),
+            span,
+            why: reason(newest),
+        })
     }
 
-    fn last_is(&self, status: LaunchStatus) -> Option<String> {
+    fn last_is(&self, status: LaunchStatus) -> Option<Symptom> {
         let last = self
             .ended()
             .next()
             .filter(|launch| launch.status == status)?;
-        Some(format!(
-            "the last launch of the schedule `{}` is {status}{}",
-            self.schedule.name,
-            reason(last)
-        ))
+        Some(Symptom::LastEnded {
+            schedule: self.name(),
+            status,
+            why: reason(last),
+        })
     }
 
-    fn late_start(&self, by: Duration, now: Timestamp) -> Option<String> {
-        let (name, late) = (&self.schedule.name, duration_text(by));
+    fn late_start(&self, span: Duration, now: Timestamp) -> Option<Symptom> {
+        let schedule = self.name();
         let undecided = self.schedule.next_slot;
-        if let Some(slot) = undecided.filter(|slot| slot.plus(by) < now) {
-            return Some(format!(
-                "no host has decided the slot {slot} of the schedule `{name}` within {late}"
-            ));
+        if let Some(slot) = undecided.filter(|slot| slot.plus(span) < now) {
+            return Some(Symptom::Undecided {
+                schedule,
+                slot,
+                span,
+            });
         }
         let mut waiting = self.unfinished.iter().filter(|launch| {
             let waits = matches!(launch.status, LaunchStatus::Open | LaunchStatus::Queued);
-            waits && launch.kind != LaunchKind::Backfill && launch.fire_time.plus(by) < now
+            waits && launch.kind != LaunchKind::Backfill && launch.fire_time.plus(span) < now
         });
         if let Some(launch) = waiting.next() {
-            return Some(format!(
-                "a launch of the schedule `{name}` that was due at {} has not started within {late}: it is {}",
-                launch.fire_time, launch.status
-            ));
+            return Some(Symptom::NotStarted {
+                schedule,
+                due: launch.fire_time,
+                span,
+                status: launch.status,
+            });
         }
         let mut started = self
             .launches
             .iter()
             .filter(|launch| launch.started_at.is_some() && launch.kind != LaunchKind::Backfill);
         let newest = started.next()?;
-        let started_at = newest.started_at?;
-        (started_at > newest.fire_time.plus(by)).then(|| {
-            format!(
-                "the last launch of the schedule `{name}` was due at {} and started at {started_at}, more than {late} later",
-                newest.fire_time
-            )
+        let (due, started_at) = (newest.fire_time, newest.started_at?);
+        (started_at > due.plus(span)).then_some(Symptom::StartedLate {
+            schedule,
+            due,
+            started_at,
+            span,
         })
     }
 
-    fn too_long(&self, than: Option<Duration>, now: Timestamp) -> Option<String> {
+    fn too_long(&self, than: Option<Duration>, now: Timestamp) -> Option<Symptom> {
         let usual = self
             .usual
             .map(|usual| (usual * USUAL_TIMES).max(USUAL_LEAST));
@@ -150,58 +152,56 @@ impl ScheduleFacts<'_> {
             let started_at = launch.started_at.filter(|_| runs);
             started_at.is_some_and(|at| now.since(at) > limit)
         });
-        let started_at = long.next()?.started_at?;
-        let (name, limit) = (&self.schedule.name, duration_text(limit));
+        let (schedule, since) = (self.name(), long.next()?.started_at?);
         Some(match (than, self.usual) {
-            (None, Some(usual)) => format!(
-                "a launch of the schedule `{name}` runs since {started_at}, longer than {USUAL_TIMES} times its usual {}",
-                duration_text(usual)
-            ),
-            _ => format!(
-                "a launch of the schedule `{name}` runs since {started_at}, longer than {limit}"
-            ),
+            (None, Some(usual)) => Symptom::RunsUnusuallyLong {
+                schedule,
+                since,
+                usual,
+            },
+            _ => Symptom::RunsLong {
+                schedule,
+                since,
+                limit,
+            },
         })
     }
 
-    fn too_short(&self, than: Duration) -> Option<String> {
+    fn too_short(&self, limit: Duration) -> Option<Symptom> {
         let last = self.ended().next()?;
         let took = last.finished_at?.since(last.started_at?);
-        (last.status == LaunchStatus::Succeeded && took < than).then(|| {
-            format!(
-                "the last launch of the schedule `{}` succeeded after {}, in less than {}",
-                self.schedule.name,
-                duration_text(took),
-                duration_text(than)
-            )
+        let is_short = last.status == LaunchStatus::Succeeded && took < limit;
+        is_short.then(|| Symptom::Short {
+            schedule: self.name(),
+            took,
+            limit,
         })
     }
 
-    fn no_success_for(&self, than: Duration, now: Timestamp) -> Option<String> {
+    fn no_success_for(&self, span: Duration, now: Timestamp) -> Option<Symptom> {
         let schedule = self.schedule;
         let mut ends = self.ended();
         let success = ends.find(|launch| launch.status == LaunchStatus::Succeeded);
         let finished_at = success.and_then(|launch| launch.finished_at);
         let age = schedule.success_age(now);
         let age = finished_at.map_or(age, |at| age.min(now.since(at)));
-        (schedule.enabled && age > than).then(|| {
-            format!(
-                "no launch of the schedule `{}` has succeeded for {}",
-                schedule.name,
-                duration_text(than)
-            )
+        (schedule.enabled && age > span).then(|| Symptom::NoSuccessFor {
+            schedule: self.name(),
+            span,
         })
     }
 
-    fn not_within(&self, now: Timestamp) -> Option<String> {
-        let (schedule, within) = (self.schedule, self.expect_within?);
+    fn not_within(&self, now: Timestamp) -> Option<Symptom> {
+        let (schedule, span) = (self.schedule, self.expect_within?);
         if !schedule.enabled {
             return None;
         }
-        let (name, limit) = (&schedule.name, duration_text(within));
-        if let Some(slot) = schedule.next_slot.filter(|slot| slot.plus(within) <= now) {
-            return Some(format!(
-                "the slot {slot} of the schedule `{name}` has no launch {limit} later"
-            ));
+        if let Some(slot) = schedule.next_slot.filter(|slot| slot.plus(span) <= now) {
+            return Some(Symptom::NoLaunchWithin {
+                schedule: self.name(),
+                slot,
+                span,
+            });
         }
         let decision = self.decision?;
         let slot = decision.scheduled_time;
@@ -211,13 +211,17 @@ impl ScheduleFacts<'_> {
                 .reason
                 .as_deref()
                 .is_some_and(|why| person.contains(&why));
-        if is_wanted || schedule.success_scheduled_time >= Some(slot) {
-            return None;
-        }
-        Some(format!(
-            "no launch of the schedule `{name}` has succeeded within {limit} of the slot {slot}: its launch is {}",
-            decision.status
-        ))
+        let is_well = is_wanted || schedule.success_scheduled_time >= Some(slot);
+        (!is_well).then(|| Symptom::NoSuccessWithin {
+            schedule: self.name(),
+            slot,
+            span,
+            status: decision.status,
+        })
+    }
+
+    fn name(&self) -> String {
+        self.schedule.name.clone()
     }
 }
 
@@ -231,13 +235,10 @@ fn is_failure(status: LaunchStatus) -> bool {
 /// The longest text of a failure in a sentence, in characters.
 const REASON_CHARS_MAX: usize = 300;
 
-/// Return why a launch failed, as the end of a sentence.
-fn reason(launch: &WatchedLaunch) -> String {
-    let text = launch.message.as_deref().or(launch.reason.as_deref());
-    text.map_or_else(String::new, |text| {
-        let text: String = text.chars().take(REASON_CHARS_MAX).collect();
-        format!(": {}", campanile_model::text::printable_line(&text))
-    })
+/// Returns why a launch failed.
+fn reason(launch: &WatchedLaunch) -> Option<String> {
+    let text = launch.message.as_deref().or(launch.reason.as_deref())?;
+    Some(text.chars().take(REASON_CHARS_MAX).collect())
 }
 
 #[cfg(test)]

@@ -7,18 +7,18 @@
 //!               clear for a while: a condition that comes back is counted, without a message
 //! ```
 
+use campanile_control::reports::symptom::Symptom;
 use campanile_control::rules::alert_rule::Rule;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::AlertId;
 use campanile_store::alerts::{Alert, AlertStatus};
 
 /// A condition that holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) subject: String,
     pub(crate) subject_id: String,
-    /// One sentence.
-    pub(crate) detail: String,
+    pub(crate) symptom: Symptom,
 }
 
 /// What a host does about one subject of a rule.
@@ -53,7 +53,7 @@ pub(crate) fn step(
         (AlertStatus::Resolved, _) => return Step::Nothing,
         (AlertStatus::Pending, None) => return Step::Delete(current.clone()),
         (AlertStatus::Pending, Some(finding)) => {
-            next.detail.clone_from(&finding.detail);
+            next.detail = finding.symptom.to_string();
             next = fire_if_due(rule, next, is_silenced, now);
             // While it only waits, nothing is written.
             if next.status == AlertStatus::Pending {
@@ -91,7 +91,7 @@ fn new(rule: &Rule, finding: &Finding, now: Timestamp) -> Alert {
         status: AlertStatus::Pending,
         subject: finding.subject.clone(),
         subject_id: finding.subject_id.clone(),
-        detail: finding.detail.clone(),
+        detail: finding.symptom.to_string(),
         version: 1,
         since_at: now,
         fired_at: None,
@@ -142,7 +142,7 @@ mod tests {
         Finding {
             subject: "nightly".to_owned(),
             subject_id: "1".to_owned(),
-            detail: "it failed".to_owned(),
+            symptom: Symptom::Other("it failed".to_owned()),
         }
     }
 

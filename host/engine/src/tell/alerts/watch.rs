@@ -19,12 +19,12 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::tell::alerts::conditions::{ScheduleFacts, found};
 use crate::tell::alerts::step::Finding;
+use campanile_control::reports::symptom::Symptom;
 use campanile_control::rules::alert_rule::{Condition, RECORD, Rule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, LaunchId, ScheduleId};
-use campanile_model::text::{printable_line, size_text};
 use campanile_schedule::policy::Policies;
-use campanile_store::alert_facts::{self, WatchedSchedule};
+use campanile_store::alert_facts::{self, RecoveryOutcomes, SilentHost, WatchedSchedule};
 use campanile_store::alerts::{self, Alert};
 use campanile_store::{Tx, size, stats};
 
@@ -352,14 +352,14 @@ async fn evaluate<'r>(
     let subject_id = id.to_string();
     for rule in rules.iter().filter(|rule| rule.condition.is_of_schedules()) {
         let is_watching = watching.iter().any(|other| other.name == rule.name);
-        let detail = is_watching
+        let symptom = is_watching
             .then(|| found(&rule.condition, &facts, now))
             .flatten();
         let known = unresolved.get(&(rule.name.clone(), subject_id.clone()));
-        let observation = match (detail, known) {
+        let observation = match (symptom, known) {
             (None, None) => continue,
             (None, Some(alert)) => clear(rule, alert),
-            (Some(detail), known) => Observation {
+            (Some(symptom), known) => Observation {
                 rule,
                 current: match known {
                     Some(alert) => Some(alert.clone()),
@@ -368,7 +368,7 @@ async fn evaluate<'r>(
                 finding: Some(Finding {
                     subject: schedule.name.clone(),
                     subject_id: subject_id.clone(),
-                    detail,
+                    symptom,
                 }),
             },
         };
@@ -386,58 +386,53 @@ fn usual(launches: Vec<(Timestamp, Timestamp)>) -> Option<Duration> {
     median.filter(|_| times.len() >= USUAL_MIN)
 }
 
-/// Return what a rule finds among hosts, packages and in the record as a whole.
+/// Returns what a rule finds among hosts, packages and in the record as a whole.
 async fn others(ctx: &Ctx, tx: &mut Tx, rule: &Rule, now: Timestamp) -> Result<Vec<Finding>> {
-    let finding = |subject: &str, detail: String| Finding {
+    let finding = |subject: &str, symptom: Symptom| Finding {
         subject: subject.to_owned(),
         subject_id: subject.to_owned(),
-        detail,
+        symptom,
     };
+    let of_record = |symptom| finding(RECORD, symptom);
     Ok(match rule.condition {
         Condition::HostSilent => {
             let hosts = alert_facts::silent_hosts(tx, now.minus(DIED_WITHIN), PAGE).await?;
-            let hosts = hosts.into_iter().map(|host| {
-                let (name, at) = (&host.name, host.heartbeat_at);
-                let detail =
-                    format!("the host `{name}` is silent since {at}: it was marked as dead");
-                finding(name, detail)
-            });
+            let hosts = hosts.into_iter().map(
+                |SilentHost {
+                     name: host,
+                     heartbeat_at: since,
+                 }| { finding(&host.clone(), Symptom::HostSilent { host, since }) },
+            );
             hosts.collect()
         }
         Condition::PackageRejected => {
             let rejected = stats::rejections(tx, PAGE).await?.into_iter();
-            let rejected = rejected.map(|(name, why)| {
-                let why = printable_line(&why);
-                let detail = format!("the newest file of the package `{name}` is rejected: {why}");
-                finding(&name, detail)
+            let rejected = rejected.map(|(package, why)| {
+                finding(&package.clone(), Symptom::Rejected { package, why })
             });
             rejected.collect()
         }
         Condition::RecoveryRate { below, within } => {
-            let outcomes = alert_facts::recoveries(tx, now.minus(within), RECOVERIES_MAX).await?;
-            let rate = outcomes.succeeded as f64 / outcomes.ended.max(1) as f64;
-            let is_low = outcomes.ended >= RECOVERIES_MIN && rate < below;
-            let detail = || {
-                format!(
-                    "{} of {} recovered launches have succeeded since {}",
-                    outcomes.succeeded,
-                    outcomes.ended,
-                    now.minus(within)
-                )
-            };
-            Vec::from_iter(is_low.then(|| finding(RECORD, detail())))
+            let since = now.minus(within);
+            let RecoveryOutcomes { succeeded, ended } =
+                alert_facts::recoveries(tx, since, RECOVERIES_MAX).await?;
+            let rate = succeeded as f64 / ended.max(1) as f64;
+            let is_low = ended >= RECOVERIES_MIN && rate < below;
+            let low = is_low.then_some(Symptom::RecoveryRate {
+                succeeded,
+                ended,
+                since,
+            });
+            low.map(of_record).into_iter().collect()
         }
         Condition::RecordFull { above } => {
-            let Some(max_bytes) = ctx.settings.retention.max_bytes else {
+            let Some(max) = ctx.settings.retention.max_bytes else {
                 return Ok(Vec::new());
             };
-            let used_bytes = size::used_bytes(tx).await?.unsigned_abs();
-            let is_full = used_bytes as f64 > max_bytes as f64 * above;
-            let detail = || {
-                let [used, max] = [used_bytes, max_bytes].map(size_text);
-                format!("the record has {used} of the {max} of `retention.max_bytes`")
-            };
-            Vec::from_iter(is_full.then(|| finding(RECORD, detail())))
+            let used = size::used_bytes(tx).await?.unsigned_abs();
+            let is_full = used as f64 > max as f64 * above;
+            let full = is_full.then_some(Symptom::RecordFull { used, max });
+            full.map(of_record).into_iter().collect()
         }
         _ => Vec::new(),
     })
