@@ -28,6 +28,7 @@ mod hosts;
 mod https;
 mod import;
 mod languages;
+mod log_fields;
 mod mcp;
 mod mistakes;
 mod new;

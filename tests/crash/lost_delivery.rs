@@ -49,7 +49,7 @@ fn a_resumed_host_does_not_deliver_a_message_that_another_host_delivered() {
         std::thread::sleep(Duration::from_millis(50));
     }
     suspended.signal(Signal::CONT);
-    suspended.wait_for_line("this delivery was dropped");
+    suspended.wait_for_line("dropped the delivery");
     suspended.stays_up(Duration::from_secs(2));
     let received = receiver.received();
     assert_eq!(received.len(), 1, "{received:?}");

@@ -47,8 +47,8 @@ pub fn all() -> [(&'static str, &'static str); 17] {
         ),
         (
             LOG,
-            "the log filter: `debug`, or `info,campanile=trace`; lines of libraries only when they are named, such as SQL with \
-         `debug,sqlx=debug`",
+            "the log filter: `debug`, or `info,campanile=trace`, or `info,[run{schedule=nightly}]=debug` for the runs of one schedule; \
+         lines of libraries only when they are named, such as SQL with `debug,sqlx=debug`",
         ),
         (NO_COLOR, "no colours, also on a terminal"),
         (

@@ -9,10 +9,9 @@ use crate::environment;
 use crate::output::has_colours;
 use crate::progress::Stderr;
 use campanile_model::text::{printable, printable_json, printable_line, printable_lines};
-use tracing::Level;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -21,9 +20,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// The filter that applies without `CAMPANILE_LOG`.
 const DEFAULT: &str = "info";
 
-/// Return the filter of libraries. It holds unless `CAMPANILE_LOG` names them, as `debug,sqlx=debug` does for SQL.
+/// What `--verbose` adds: a line for each launch that succeeds.
+const VERBOSE: &str = "campanile_engine::tell::launch_log=debug";
+
+/// Returns the filter for libraries. `CAMPANILE_LOG` overrides it by naming one: `debug,sqlx=debug` shows SQL.
 ///
-/// It hides messages of libraries that repeat Campanile's own, such as a warning for each connection in an outage.
+/// It hides messages repeating Campanile's own, such as a warning for each connection in an outage.
 fn of_libraries() -> String {
     let database = campanile_store::LOG_FILTER;
     format!("{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn,rmcp=error")
@@ -39,17 +41,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// Write log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, by default from level info.
+/// Writes log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, by default from level info.
 ///
-/// With `is_verbose`, the launches that succeed are logged too. Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
+/// With `is_verbose`, launches that succeed are logged too. Stdout is for data. There are colours only on a terminal without
+/// `NO_COLOR`.
+///
+/// A line shows the fields of the spans it was written in: a person reads `run{schedule=nightly …}:` before the message, a program
+/// finds the innermost span in `span` and all of them in `spans`.
 ///
 /// # Errors
-/// When `CAMPANILE_LOG` is not a valid filter, or the log of this process was set up before.
+///
+/// Returns an error if `CAMPANILE_LOG` isn't a valid filter, or if this process already has a log.
 pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
-    let mut filter = filter(std::env::var_os(environment::LOG).as_deref())?;
-    if is_verbose {
-        filter = filter.with_target("campanile_engine::tell::launch_log", Level::DEBUG);
-    }
+    let filter = filter(std::env::var_os(environment::LOG).as_deref(), is_verbose)?;
     let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must not end with the reader of its log.
         .log_internal_errors(false)
@@ -71,8 +75,8 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
     done.map_err(|_| "logging is already set up in this process".to_owned())
 }
 
-/// Write the message or another field of a log line. A file's name in a field, for example, must not change the terminal.
-/// A message of the host may have several lines.
+/// Writes the message or another field of a log line or a span. A file's name in a field, for example, must not change the
+/// terminal. Messages of the host may have several lines.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> FmtResult {
     let text = format!("{value:?}");
     match field.name() {
@@ -96,7 +100,7 @@ impl<W: io::Write> io::Write for JsonWriter<W> {
     }
 }
 
-fn filter(text: Option<&OsStr>) -> Result<Targets, String> {
+fn filter(text: Option<&OsStr>, is_verbose: bool) -> Result<EnvFilter, String> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
         _ => Cow::Borrowed(DEFAULT),
@@ -104,98 +108,178 @@ fn filter(text: Option<&OsStr>) -> Result<Targets, String> {
     let wrong = |error: ParseError| {
         let text = printable(&text);
         format!(
-            "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`"
+            "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`, or one field of a span, as in `info,[run{{schedule=nightly}}]=debug`"
         )
     };
-    text.parse::<Targets>().map_err(wrong)?;
+    // The parser expects no spaces around a directive.
+    let directives = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
+    EnvFilter::builder().parse(&directives).map_err(wrong)?;
     // Of two directives for one target, the last one holds.
-    format!("{},{text}", of_libraries()).parse().map_err(wrong)
+    let mut all = format!("{},{directives}", of_libraries());
+    if is_verbose {
+        all = format!("{all},{VERBOSE}");
+    }
+    EnvFilter::builder().parse(all).map_err(wrong)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+    use tracing::Level;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the log of `work` in `format`, filtered by `filter_text`.
+    fn logged(format: LogFormat, filter_text: &str, work: impl FnOnce()) -> String {
+        let written = Written::default();
+        let lines = fmt::layer()
+            .without_time()
+            .with_target(false)
+            .with_ansi(false);
+        let to = written.clone();
+        let filter = filter(Some(OsStr::new(filter_text)), false).unwrap();
+        let log = tracing_subscriber::registry().with(filter);
+        let guard = match format {
+            LogFormat::Human => {
+                let fields = debug_fn(write_field).delimited(" ");
+                let lines = lines.with_writer(move || to.clone()).fmt_fields(fields);
+                log.with(lines).set_default()
+            }
+            LogFormat::Json => {
+                let lines = lines.with_writer(move || JsonWriter(to.clone()));
+                log.with(lines.json().flatten_event(true)).set_default()
+            }
+        };
+        work();
+        drop(guard);
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
 
     #[test]
     fn no_field_of_a_log_line_reaches_the_terminal_with_control_characters() {
-        use std::sync::{Arc, Mutex};
-
-        #[derive(Clone, Default)]
-        struct Written(Arc<Mutex<Vec<u8>>>);
-        impl io::Write for Written {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.0.lock().unwrap().extend(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
         let name = "a\u{1b}[2J\u{9b}\u{202e}b";
-        let log = |written: &Written, format: LogFormat| {
-            let lines = fmt::layer()
-                .without_time()
-                .with_target(false)
-                .with_ansi(false);
-            let to = written.clone();
-            let log = tracing_subscriber::registry();
-            let _guard = match format {
-                LogFormat::Human => {
-                    let fields = debug_fn(write_field).delimited(" ");
-                    let lines = lines.with_writer(move || to.clone()).fmt_fields(fields);
-                    log.with(lines).set_default()
-                }
-                LogFormat::Json => {
-                    let lines = lines.with_writer(move || JsonWriter(to.clone()));
-                    log.with(lines.json().flatten_event(true)).set_default()
-                }
-            };
-            tracing::warn!(package = %name, count = 1, "rejected {name}");
-        };
         let [human, json] = [LogFormat::Human, LogFormat::Json].map(|format| {
-            let written = Written::default();
-            log(&written, format);
-            let bytes = written.0.lock().unwrap().clone();
-            String::from_utf8(bytes).unwrap()
+            logged(format, DEFAULT, || {
+                let _span = tracing::error_span!("request", path = %name).entered();
+                tracing::warn!(package = %name, count = 1, "rejected {name}");
+            })
         });
+        let escaped = "a\\u{1b}[2J\\u{9b}\\u{202e}b";
         assert_eq!(
             human,
-            " WARN rejected a\\u{1b}[2J\\u{9b}\\u{202e}b package=a\\u{1b}[2J\\u{9b}\\u{202e}b count=1\n"
+            format!(
+                " WARN request{{path={escaped}}}: rejected {escaped} package={escaped} count=1\n"
+            )
         );
         assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json}");
         let line: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(line["package"], name);
+        assert_eq!(
+            (&line["package"], &line["span"]["path"]),
+            (&name.into(), &name.into())
+        );
+    }
+
+    #[test]
+    fn a_field_of_a_span_filters_the_log() {
+        // The spans of a host: a run by name, and inside it a call that only some filters show.
+        let work = || {
+            for schedule in ["nightly", "@team/hourly", "nightly-2"] {
+                let run = tracing::error_span!("run", schedule, launch = %"0192-ab");
+                let _run = run.entered();
+                let _call = tracing::debug_span!("call", task = "greet").entered();
+                tracing::debug!("called");
+                tracing::warn!("slow");
+            }
+            tracing::debug!("outside");
+        };
+        let found = |filter_text: &str| {
+            let lines = logged(LogFormat::Json, filter_text, work);
+            let read = |line: &str| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                let schedule = line["spans"][0]["schedule"].as_str().unwrap_or("-");
+                format!("{schedule} {}", line["message"].as_str().unwrap())
+            };
+            lines.lines().map(read).collect::<Vec<_>>().join(", ")
+        };
+        let warnings = "nightly slow, @team/hourly slow, nightly-2 slow";
+        for (filter_text, expected) in [
+            ("warn", warnings),
+            (
+                "error,[run{schedule=nightly}]=debug",
+                "nightly called, nightly slow",
+            ),
+            ("[{schedule=@team/hourly}]=warn", "@team/hourly slow"),
+            (
+                "off, [run{schedule=night.*}]=warn",
+                "nightly slow, nightly-2 slow",
+            ),
+            ("error,[run{launch=0192.*}]=warn", warnings),
+            ("error,campanile[call{task=greet}]=warn", warnings),
+            ("error,campanile_engine[call{task=greet}]=warn", ""),
+            ("error,[run{launch=0193.*}]=debug", ""),
+        ] {
+            assert_eq!(found(filter_text), expected, "{filter_text}");
+        }
     }
 
     #[test]
     fn libraries_are_quiet_unless_they_are_named() {
-        let enabled = |filter_text: Option<&str>, target: &str| {
-            let filter = filter(filter_text.map(OsStr::new)).unwrap();
-            filter.would_enable(target, &Level::DEBUG)
+        let enabled = |filter_text: Option<&str>| {
+            let filter = filter(filter_text.map(OsStr::new), false).unwrap();
+            let _log = tracing_subscriber::registry().with(filter).set_default();
+            [
+                tracing::enabled!(target: "campanile_engine::run", Level::DEBUG),
+                tracing::enabled!(target: "sqlx::query", Level::DEBUG),
+                tracing::enabled!(target: "wasmtime_internal_cache::worker", Level::DEBUG),
+                tracing::enabled!(target: "hyper::proto", Level::DEBUG),
+            ]
         };
         for text in [None, Some("info"), Some("info,campanile_store=debug")] {
-            assert!(!enabled(text, "campanile_engine::run"), "{text:?}");
+            assert_eq!(enabled(text), [false; 4], "{text:?}");
         }
         for text in ["debug", "trace", "debug,campanile=trace"] {
-            assert!(enabled(Some(text), "campanile_engine::run"), "{text}");
-            for library in [
-                "sqlx::query",
-                "wasmtime_internal_cache::worker",
-                "hyper::proto",
-            ] {
-                assert!(!enabled(Some(text), library), "{text}: {library}");
-            }
+            assert_eq!(enabled(Some(text)), [true, false, false, false], "{text}");
         }
-        assert!(enabled(Some("info,sqlx=debug"), "sqlx::query"));
-        assert!(!enabled(Some("info,sqlx=debug"), "hyper::proto"));
+        assert_eq!(
+            enabled(Some("info,sqlx=debug")),
+            [false, true, false, false]
+        );
     }
 
     #[test]
     fn a_wrong_filter_is_named() {
-        assert!(filter(None).is_ok());
-        assert!(filter(Some(OsStr::new(""))).is_ok());
-        assert!(filter(Some(OsStr::new("warn,campanile::engine=trace"))).is_ok());
-        let error = filter(Some(OsStr::new("campanile=loud"))).unwrap_err();
-        assert!(error.starts_with("CAMPANILE_LOG=`campanile=loud` is not a log filter"));
+        let read = |text: &str| filter(Some(OsStr::new(text)), true);
+        assert!(filter(None, true).is_ok());
+        for text in [
+            "",
+            "warn,campanile::engine=trace",
+            "info, [run{schedule=a}]=debug",
+        ] {
+            assert!(read(text).is_ok(), "{text}");
+        }
+        for text in [
+            "campanile=loud",
+            "[run{schedule=a]=debug",
+            "[run{schedule=(}]=debug",
+        ] {
+            let error = read(text).unwrap_err();
+            let expected = format!("CAMPANILE_LOG=`{text}` is not a log filter");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 }

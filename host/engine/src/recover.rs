@@ -40,6 +40,17 @@ pub struct Recovered {
     pub more: bool,
 }
 
+/// What to report of a recovery once it's committed.
+#[derive(Default)]
+struct RecoveryNews {
+    /// The launches of `events`, in their order.
+    launches: Vec<LaunchId>,
+    /// One event for each recovered launch.
+    events: Vec<NewEvent>,
+    /// Launches that ended.
+    ended: Vec<LaunchId>,
+}
+
 /// The service that recovers what dead hosts have left.
 pub(crate) struct Recovery;
 
@@ -55,14 +66,15 @@ impl Service for Recovery {
         if recovered.reopened > 0 {
             ctx.wake.dispatcher.notify_one();
         }
-        match recovered.more {
-            true => Ok(Next::AtOnce),
-            false => Ok(Next::After(until_next(ctx).await?)),
+        if recovered.more {
+            Ok(Next::AtOnce)
+        } else {
+            Ok(Next::After(until_next(ctx).await?))
         }
     }
 }
 
-/// Return how long to wait for the next recovery: until the lease of another host ends, at most the interval.
+/// Returns how long to wait for the next recovery: until the lease of another host ends, at most the interval.
 ///
 /// A host that renews in time moves that end, and this host only looks again.
 async fn until_next(ctx: &Ctx) -> Result<Duration> {
@@ -76,16 +88,17 @@ async fn until_next(ctx: &Ctx) -> Result<Duration> {
     Ok(end.map_or(interval, |end| until(end).max(RETRY_PAUSE).min(interval)))
 }
 
-/// Mark silent hosts as dead, and recover orphaned launches.
+/// Marks silent hosts as dead, and recovers orphaned launches.
 pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     if !ctx.may_recover() {
         return Ok(Recovered::default());
     }
     let limits = &ctx.settings.recovery;
     // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
-    let unclaimed_since = match ctx.capacity.is_free_for(limits.lost_threshold, now) {
-        true => now.minus(limits.lost_threshold),
-        false => Timestamp::EPOCH,
+    let unclaimed_since = if ctx.capacity.is_free_for(limits.lost_threshold, now) {
+        now.minus(limits.lost_threshold)
+    } else {
+        Timestamp::EPOCH
     };
     let mut reader = ctx.db.read_long().await?;
     let orphaned = launch::has_orphaned_launches(&mut reader, ctx.host, unclaimed_since);
@@ -107,16 +120,17 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     }
     let retry_before = now.minus(limits.age_max);
     let mut runs = launch::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
-    let launches = match has_launches {
-        true => launch::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?,
-        false => Vec::new(),
+    let launches = if has_launches {
+        launch::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?
+    } else {
+        Vec::new()
     };
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
     let reachable_since = ctx.heartbeats.since();
     runs.retain(|orphan| !is_left_to_its_host(orphan, ctx.host, reachable_since, now));
 
     let orphans = [runs, launches].concat();
-    let (mut done, news, ended) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (mut done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     let found = done.reopened + done.ended > 0;
     if found {
         crash::point("before_recover_commit");
@@ -125,9 +139,10 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     handed_back.note(ctx);
     if found {
         crash::point("after_recover_commit");
-        ctx.metrics.count_recoveries(&news);
-        traces::note_ended(ctx, ended);
-        ctx.launch_log.recovered(&news);
+        ctx.metrics.count_recoveries(&news.events);
+        traces::note_ended(ctx, news.ended);
+        ctx.launch_log
+            .recovered(news.launches.iter().zip(&news.events));
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
@@ -157,11 +172,11 @@ async fn recover_orphans(
     tx: &mut Tx,
     orphans: &[OrphanedLaunch],
     now: Timestamp,
-) -> Result<(Recovered, Vec<NewEvent>, Vec<LaunchId>)> {
+) -> Result<(Recovered, RecoveryNews)> {
     let limits = &ctx.settings.recovery;
     let mut done = Recovered::default();
     let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
-    let (mut news, mut ended) = (Vec::new(), Vec::new());
+    let mut news = RecoveryNews::default();
     let revision = |orphan: &OrphanedLaunch| (orphan.schedule_id, orphan.schedule_revision);
     let specs = ctx.specs.get_all(tx, orphans.iter().map(revision)).await?;
     for (orphan, spec) in orphans.iter().zip(&specs) {
@@ -189,19 +204,20 @@ async fn recover_orphans(
                 run_again_text(orphan, &decision, limits.attempts_max, now),
             ),
         };
-        news.push(NewEvent {
+        news.launches.push(orphan.launch_id);
+        news.events.push(NewEvent {
             kind,
             subject: orphan.schedule.clone(),
             detail,
         });
         match decision.action {
             RecoveryAction::RunAgain => done.reopened += 1,
-            _ => ended.push(decision.launch_id),
+            _ => news.ended.push(decision.launch_id),
         }
         by_cause.entry(why).or_default().push(decision);
     }
-    done.ended = ended.len();
-    events::record_all(tx, now, &news).await?;
+    done.ended = news.ended.len();
+    events::record_all(tx, now, &news.events).await?;
     for (why, decisions) in by_cause {
         launch::recover(tx, ctx.host, &decisions, why, now).await?;
     }
@@ -210,7 +226,7 @@ async fn recover_orphans(
         let schedules = schedules::after_completion(tx).await?;
         set_next_slots(ctx, tx, &schedules.into_iter().collect(), now).await?;
     }
-    Ok((done, news, ended))
+    Ok((done, news))
 }
 
 /// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
@@ -223,7 +239,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     let mut orphans = launch::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
     orphans
         .retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.life.recoveries + 1)));
-    let (done, news, ended) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     if hosts::live(&mut tx).await?.is_empty() {
         // No host decides slots now. The next host scans its folder before it marks packages as missing.
         packages::withdraw_ended(&mut tx).await?;
@@ -231,19 +247,20 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
-    ctx.launch_log.recovered(&news);
-    traces::note_ended(ctx, ended);
+    ctx.launch_log
+        .recovered(news.launches.iter().zip(&news.events));
+    traces::note_ended(ctx, news.ended);
     Ok(done.reopened + handed_back.note(ctx))
 }
 
-/// Forget which packages ended hosts had in their folders. A package that no live host has is missing.
+/// Forgets which packages ended hosts had in their folders. A package that no live host has is missing.
 pub(crate) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result {
     packages::withdraw_ended(tx).await?;
     packages::forget_files_of_ended(tx).await?;
     mark_missing(tx, now).await
 }
 
-/// Record which packages no live host has any more.
+/// Records which packages no live host has any more.
 pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result {
     for package in packages::mark_missing(tx, now).await? {
         tracing::warn!(%package, "no host has the package any more: its schedules stay, their slots are skipped");

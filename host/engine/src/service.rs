@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
+use crate::tell::log_spans;
 use campanile_model::clock::Timestamp;
 use campanile_sandbox::StopSignal;
 use campanile_store::DbError;
@@ -38,7 +40,7 @@ pub(crate) trait Service: Sized + Send {
         Next::AtOnce
     }
 
-    /// Do what is due at `now`.
+    /// Does what is due at `now`.
     fn tick(
         &mut self,
         ctx: &SharedCtx,
@@ -50,14 +52,14 @@ pub(crate) trait Service: Sized + Send {
         Next::After(RETRY_PAUSE)
     }
 
-    /// Wait until something wakes the service before its time.
+    /// Waits until something wakes the service before its time.
     ///
     /// The future may be dropped before it is ready, and the function called again: no wake may be lost by that.
     fn woken(&mut self, _ctx: &Ctx) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Run until `stop` holds true. Return the service, so that the caller drops what it holds, such as a lock.
+    /// Runs until `stop` holds true. Returns the service, so that the caller drops what it holds, such as a lock.
     fn run(
         mut self,
         ctx: SharedCtx,
@@ -73,12 +75,14 @@ pub(crate) trait Service: Sized + Send {
                     () = wait_until_due(&ctx, next) => {}
                     () = self.woken(&ctx) => {}
                 }
+                let span = log_spans::tick(Self::STEP, &ctx.name);
+                let step = self.tick(&ctx, ctx.clock.now());
                 let result = tokio::select! {
                     biased;
                     _ = stop.wait_for(|stop| *stop), if Self::IS_INTERRUPTIBLE => return self,
-                    result = self.tick(&ctx, ctx.clock.now()) => result,
+                    result = step.instrument(span.clone()) => result,
                 };
-                ctx.trouble.note(Self::STEP, &result);
+                span.in_scope(|| ctx.trouble.note(Self::STEP, &result));
                 next = result.unwrap_or_else(|error| Self::after_error(&error));
             }
         }
@@ -94,9 +98,9 @@ async fn wait_until_due(ctx: &Ctx, next: Next) {
     }
 }
 
-/// Retry `attempt` while its errors may pass and this host has the run.
+/// Retries `attempt` while its errors may pass and this host has the run.
 ///
-/// Return `None` when this host has lost the run, and after an error that does not pass. Then the run's lease expires,
+/// Returns `None` when this host has lost the run, and after an error that does not pass. Then the run's lease expires,
 /// and recovery takes the run.
 pub(crate) async fn retry_while_tracked<T, F>(
     ctx: &Ctx,
@@ -125,7 +129,7 @@ where
     }
 }
 
-/// Begin a write transaction, record an event about `subject` in it, and commit it.
+/// Begins a write transaction, records an event about `subject` in it, and commits it.
 pub(crate) async fn record_event(
     ctx: &Ctx,
     now: Timestamp,
@@ -138,7 +142,7 @@ pub(crate) async fn record_event(
     Ok(tx.commit().await?)
 }
 
-/// Give up on a database that does not answer within `limit`.
+/// Gives up on a database that does not answer within `limit`.
 pub(crate) async fn within<T>(limit: Duration, step: impl Future<Output = Result<T>>) -> Result<T> {
     let no_answer = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
     tokio::time::timeout(limit, step).await.map_err(no_answer)?

@@ -14,9 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument as _;
 
 use crate::app::App;
 use crate::listen::{Bound, Listener};
+use crate::log_span;
 use crate::peer::Peer;
 use crate::refusal_events;
 use crate::router::router;
@@ -35,7 +37,7 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// The pause after an error of the listener, such as too many open files.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answer requests until the host is to stop, and end the connections.
+/// Answers requests until the host is to stop, then ends the connections.
 pub async fn serve(bound: Bound, app: App) {
     let mut stopping = app.stopping.clone();
     let (router, state) = router(app, bound.access);
@@ -73,7 +75,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Accept one connection.
+/// Accepts one connection.
 async fn accept(listener: &Listener) -> (Peer, Box<dyn Stream>) {
     loop {
         let accepted = match listener {
@@ -91,7 +93,7 @@ async fn accept(listener: &Listener) -> (Peer, Box<dyn Stream>) {
         match accepted {
             Ok(accepted) => return accepted,
             Err(error) => {
-                tracing::debug!("a connection to the API cannot be accepted: {error}");
+                tracing::debug!(%error, "a connection to the API can't be accepted");
                 sleep(ERROR_PAUSE).await;
             }
         }
@@ -115,7 +117,7 @@ async fn connection(
     }
 }
 
-/// Answer the requests of one connection.
+/// Answers the requests of one connection.
 async fn requests(
     stream: impl Stream + 'static,
     peer: Peer,
@@ -125,11 +127,15 @@ async fn requests(
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         let router = TowerToHyperService::new(router.clone());
+        let span = log_span::of(&request);
         async move {
-            router
-                .call(request)
-                .await
-                .map_err(|never: Infallible| never)
+            let answering = router.call(request).instrument(span.clone());
+            let answered = answering.await.map_err(|never: Infallible| never);
+            if let Ok(response) = &answered {
+                let status = response.status().as_u16();
+                span.in_scope(|| tracing::debug!(status, "answered the request"));
+            }
+            answered
         }
     });
     let served = http1::Builder::new()

@@ -24,6 +24,7 @@ mod dispatch;
 mod idempotency;
 mod kept_answers;
 mod listen;
+mod log_span;
 pub mod mcp;
 mod news;
 mod openapi;

@@ -15,7 +15,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a stopping host may take to record the last ones.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// Record the events of refused requests, until this is dropped.
+/// Records the events of refused requests, until this is dropped.
 pub(crate) async fn record(state: Arc<State>) {
     loop {
         sleep(LOOK_INTERVAL).await;
@@ -23,7 +23,7 @@ pub(crate) async fn record(state: Arc<State>) {
     }
 }
 
-/// Record the events that are left at a stop.
+/// Records the events that are left at a stop.
 pub(crate) async fn record_rest(state: &State) {
     // The host is stopping, and the log of the requests is not worth a wait.
     let _ = timeout(LAST_WAIT, record_due(state, true)).await;
@@ -31,9 +31,12 @@ pub(crate) async fn record_rest(state: &State) {
 
 async fn record_due(state: &State, all: bool) {
     for due in state.refusals.take_due(Instant::now(), all) {
-        if let Err(error) = record_one(state, &due).await {
-            tracing::debug!("an event of refused requests could not be recorded: {error}");
-            state.refusals.put_back(due);
+        match record_one(state, &due).await {
+            Ok(()) => due.log(),
+            Err(error) => {
+                tracing::debug!(%error, "an event of refused requests could not be recorded");
+                state.refusals.put_back(due);
+            }
         }
     }
 }

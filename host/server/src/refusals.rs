@@ -1,7 +1,8 @@
 //! The record of refused requests: one event for each principal and address in a minute, with their number.
 //!
 //! A flood of requests must not fill the record. So refusals are counted in memory, and a bounded number of events is
-//! recorded, the first within a second.
+//! recorded, the first within a second. The log is bounded the same way: it has the first request of a client in its span, and then
+//! the numbers of the events.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::time::Instant;
+use tracing::field::display;
 
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
@@ -55,7 +57,7 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Return the principal, channel and address of the event.
+    /// Returns the principal, channel and address of the event.
     pub(crate) fn actor(&self) -> Actor {
         let Client {
             principal,
@@ -70,6 +72,20 @@ impl Due {
     }
 }
 
+impl Due {
+    /// Logs how many requests were refused; of a single one, the log has a line already.
+    pub(crate) fn log(&self) {
+        if self.refused > 1 {
+            let Client {
+                principal, address, ..
+            } = &self.client;
+            let (refused, request) = (self.refused, &self.request);
+            let address = address.as_deref().map(display);
+            tracing::warn!(%principal, address, refused, %request, "refused more requests");
+        }
+    }
+}
+
 /// The refused requests of a host.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<HashMap<Client, Count>>);
@@ -79,7 +95,8 @@ impl Refusals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Count a request that was refused because of who made it. `request` names its route, not what the client wrote.
+    /// Counts a request that was refused because of who made it, logging the first one of a client. `request` names its route,
+    /// not what the client wrote.
     pub(crate) fn note(
         &self,
         problem: &ApiProblem,
@@ -93,18 +110,25 @@ impl Refusals {
         let client = client(principal, peer, channel);
         let why = problem.problem.message.lines().next().unwrap_or_default();
         let why: String = why.chars().take(WHY_CHARS_MAX).collect();
-        self.count(client, request, &why);
+        let address = client.address.clone();
+        if self.count(client, request, &why) {
+            let status = problem.status.as_u16();
+            let address = address.as_deref().map(display);
+            tracing::warn!(status, address, why, "refused a request");
+        }
     }
 
-    fn count(&self, client: Client, request: &str, why: &str) {
+    /// Counts a refused request. Returns whether its client had none within the last minute.
+    fn count(&self, client: Client, request: &str, why: &str) -> bool {
         let mut all = self.locked();
-        let client = match all.contains_key(&client) || all.len() < APART_MAX {
-            true => client,
-            false => Client {
+        let client = if all.contains_key(&client) || all.len() < APART_MAX {
+            client
+        } else {
+            Client {
                 principal: UNKNOWN.to_owned(),
                 address: None,
                 ..client
-            },
+            }
         };
         let count = all.entry(client).or_insert_with(|| Count {
             refused: 0,
@@ -112,12 +136,14 @@ impl Refusals {
             why: String::new(),
             recorded_at: None,
         });
+        let is_first = count.refused == 0 && count.recorded_at.is_none();
         count.refused += 1;
         request.clone_into(&mut count.request);
         why.clone_into(&mut count.why);
+        is_first
     }
 
-    /// Take the events that are due at `now`; with `all`, also those of clients that have one within the last minute.
+    /// Takes the events that are due at `now`; with `all`, also those of clients that have one within the last minute.
     pub(crate) fn take_due(&self, now: Instant, all: bool) -> Vec<Due> {
         let mut counts = self.locked();
         let is_recent = |count: &Count| {
@@ -148,7 +174,7 @@ impl Refusals {
         taken.collect()
     }
 
-    /// Count refusals again whose event could not be recorded.
+    /// Counts refusals again whose event could not be recorded.
     pub(crate) fn put_back(&self, due: Due) {
         if let Some(count) = self.locked().get_mut(&due.client) {
             count.refused += due.refused;
@@ -204,10 +230,10 @@ mod tests {
         let start = Instant::now();
         let due = |seconds| refusals.take_due(start + Duration::from_secs(seconds), false);
         assert_eq!(due(0), []);
-        refusals.count(client(1), "GET /a", "no");
+        assert!(refusals.count(client(1), "GET /a", "no"));
         assert_eq!(due(1)[0].detail, "it was refused: no");
         for _ in 0..1_000 {
-            refusals.count(client(1), "GET /b", "no");
+            assert!(!refusals.count(client(1), "GET /b", "no"));
         }
         refusals.count(client(2), "GET /c", "no");
         let second = due(2);

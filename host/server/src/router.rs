@@ -10,11 +10,13 @@ use axum::http::header::ALLOW;
 use axum::http::{Request, Response, StatusCode};
 use axum::routing::on;
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 
 use crate::all_routes::routes;
 use crate::app::{Access, App, State};
 use crate::call::{Call, Reply};
 use crate::dispatch::dispatch;
+use crate::log_span;
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::Query;
@@ -91,6 +93,7 @@ async fn call(
         (Some(role), Some(peer)) => {
             let principal = auth::principal(&state, &parts.headers, peer).await?;
             let principal = known.get_or_init(|| principal);
+            log_span::note_principal(principal);
             // A browser proves to a proxy who its user is, also when another site lets it send the request.
             if principal.is_proxied && route.method != Method::Get {
                 check_origin(&parts.headers)?;
@@ -152,7 +155,9 @@ async fn call(
         headers: parts.headers,
         body,
     };
-    dispatch(call, route.target(), parts.uri.to_string()).await
+    // Entered again, so that a filter by principal applies.
+    let dispatched = dispatch(call, route.target(), parts.uri.to_string());
+    dispatched.instrument(Span::current()).await
 }
 
 async fn unknown(request: Request<Body>) -> Response<Body> {

@@ -119,9 +119,9 @@ impl Backend for Local {
         let _turn = self.turn.lock().await;
         let answer = answer(self, tool, arguments, &by).await;
         match &answer {
-            Err(problem) => tracing::info!("{by}: {tool}: {}", problem.message),
-            Ok(_) if tool.is_change() => tracing::info!("{by}: {tool}: done"),
-            Ok(_) => tracing::debug!("{by}: {tool}: answered"),
+            Err(problem) => tracing::info!(%by, %tool, error = problem.message, "refused a call"),
+            Ok(_) if tool.is_change() => tracing::info!(%by, %tool, "made a change"),
+            Ok(_) => tracing::debug!(%by, %tool, "answered a call"),
         }
         answer
     }

@@ -120,14 +120,13 @@ impl Ongoing {
             .collect();
         self.steps.insert(step.to_owned(), now);
         let passes = *kind != Kind::Step(step.to_owned());
-        let is_new = match passes {
-            true => self.failures == 1,
-            false => {
-                if self.logged.len() >= LOGGED_MAX {
-                    self.logged.clear();
-                }
-                self.logged.insert(error.to_string())
+        let is_new = if passes {
+            self.failures == 1
+        } else {
+            if self.logged.len() >= LOGGED_MAX {
+                self.logged.clear();
             }
+            self.logged.insert(error.to_string())
         };
         if is_new {
             let until = if passes { " until it works" } else { "" };
@@ -159,7 +158,7 @@ impl Ongoing {
 }
 
 impl Trouble {
-    /// Count each failed step with `errors`.
+    /// Counts each failed step with `errors`.
     pub(crate) fn new(errors: Counter) -> Trouble {
         Trouble {
             errors,
@@ -188,7 +187,7 @@ impl Trouble {
         }
         match self.fail(kind, step, error, Instant::now()) {
             Some(line) => tracing::error!("{line}"),
-            None => tracing::debug!("{step}: {error}"),
+            None => tracing::debug!(step, %error, "the step failed again"),
         }
     }
 
@@ -327,9 +326,10 @@ mod tests {
     }
 
     fn fail(trouble: &Trouble, step: &str, error: &EngineError, at: Instant) -> Option<String> {
-        let kind = match error.is_transient() {
-            true => Kind::Outage,
-            false => Kind::Step(step.to_owned()),
+        let kind = if error.is_transient() {
+            Kind::Outage
+        } else {
+            Kind::Step(step.to_owned())
         };
         trouble.fail(kind, step, error, at)
     }

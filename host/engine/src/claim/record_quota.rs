@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::claim::choose::quota;
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::tell::log_spans;
 use campanile_control::admin::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
@@ -20,8 +21,8 @@ const PROPOSED_LAUNCH_BYTES: u64 = 1 << 10;
 /// The author of a pause because of the quota, as it is recorded.
 const PAUSER: &str = "quota";
 
-/// Pause the schedules among `due` whose package proposed them and has used up its quota of today, until midnight UTC.
-/// Return the others.
+/// Pauses the schedules among `due` whose package proposed them and has used up its quota of today, until midnight UTC.
+/// Returns the others.
 pub(crate) async fn pause_beyond_quota(
     ctx: &Ctx,
     tx: &mut Tx,
@@ -51,14 +52,15 @@ async fn pause(tx: &mut Tx, id: ScheduleId, why: &str, now: Timestamp) -> Result
     if schedules::pause(tx, id, pause, now).await?
         && let Some(name) = schedules::name(tx, id).await?
     {
-        tracing::warn!(schedule = %name, "paused until midnight UTC: {why}");
+        log_spans::decision(Some(&name), None)
+            .in_scope(|| tracing::warn!(why, "paused until midnight UTC"));
         let detail = pause_text(pause);
         changes::record(tx, now, EventKind::SchedulePaused, &name, &detail).await?;
     }
     Ok(())
 }
 
-/// Count the launches that were decided of schedules that packages proposed.
+/// Counts the launches that were decided of schedules that packages proposed.
 pub(crate) fn count_proposed(
     ctx: &Ctx,
     due: &[DueSchedule],
@@ -82,7 +84,7 @@ fn quota_of(ctx: &Ctx, due: &DueSchedule) -> u64 {
     quota(ctx, package.as_deref()).record_bytes_per_day
 }
 
-/// Add the counts of this host that are due to the table `package_record`, and record which packages have used up their
+/// Adds the counts of this host that are due to the table `package_record`, and records which packages have used up their
 /// quota.
 ///
 /// An error is logged and not returned, because the decisions and ends that were counted are committed already. The counts

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service};
+use crate::tell::log_spans;
 use campanile_control::reports::health::{CURSOR_AHEAD, NAMED_MAX};
 use campanile_control::reports::symptom::silent_until;
 use campanile_model::clock::Timestamp;
@@ -39,7 +40,7 @@ impl Service for CursorWatch {
 }
 
 impl CursorWatch {
-    /// Log and record each schedule once.
+    /// Logs and records each schedule once.
     async fn report(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
         let mut tx = ctx.db.read().await?;
         let ahead = stats::cursors_ahead(&mut tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await?;
@@ -58,7 +59,8 @@ impl CursorWatch {
             events::record_all(&mut tx, now, &news).await?;
             tx.commit().await?;
             for event in &news {
-                tracing::error!("the schedule `{}` {}", event.subject, event.detail);
+                log_spans::decision(Some(&event.subject), None)
+                    .in_scope(|| tracing::error!("the schedule {}", event.detail));
             }
         }
         self.reported = ahead.into_iter().map(|(name, _)| name).collect();

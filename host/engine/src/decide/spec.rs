@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::{EngineError, Result};
 use crate::run::user_context::UserContext;
+use crate::tell::log_spans;
 use campanile_control::lock::lock;
 use campanile_control::schedules::definition::{parse, policies};
 use campanile_model::ids::ScheduleId;
@@ -30,7 +31,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Return about how many bytes of memory it takes.
+    /// Returns about how many bytes of memory it takes.
     fn bytes(&self) -> usize {
         let Revision {
             policies,
@@ -42,7 +43,7 @@ impl Spec {
         SPEC_BYTES + policies.len() + args + CONTEXT_FACTOR * context.len()
     }
 
-    /// Return the user's part of the context of a launch whose own context is `trigger`.
+    /// Returns the user's part of the context of a launch whose own context is `trigger`.
     ///
     /// The sidecar's keys are those of now; the schedule's are those of the revision that decided the launch.
     pub(crate) fn user_context(
@@ -126,25 +127,25 @@ impl Kept {
 }
 
 impl Specs {
-    /// Remove all parsed revisions. Each is read again when it is used next.
+    /// Removes all parsed revisions. Each is read again when it is used next.
     pub(crate) fn forget(&self) {
         *lock(&self.kept) = Kept::default();
     }
 
-    /// Return a revision, which `tx` reads the first time.
+    /// Returns a revision, which `tx` reads the first time.
     pub async fn get(&self, tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Arc<Spec>> {
         let mut specs = self.get_all(tx, [(id, revision)]).await?;
         Ok(specs.swap_remove(0))
     }
 
-    /// Return a revision that the caller has read. It is parsed unless it is known, and it is not kept.
+    /// Returns a revision that the caller has read. It is parsed unless it is known, and it is not kept.
     pub fn of(&self, definition: Revision) -> Arc<Spec> {
         let key = (definition.schedule_id, definition.revision);
         let known = lock(&self.kept).get(&key);
         known.unwrap_or_else(|| Arc::new(self.parse(definition)))
     }
 
-    /// Parse a revision and keep it.
+    /// Parses a revision and keeps it.
     fn add(&self, definition: Revision) -> Arc<Spec> {
         let key = (definition.schedule_id, definition.revision);
         let spec = Arc::new(self.parse(definition));
@@ -156,7 +157,12 @@ impl Specs {
         let rule = match parse(&definition) {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
-                tracing::error!(schedule = %definition.name, "this version cannot read the schedule, so it decides none of its slots: {error}");
+                log_spans::decision(Some(&definition.name), None).in_scope(|| {
+                    tracing::error!(
+                        %error,
+                        "this version cannot read the schedule, so it decides none of its slots"
+                    );
+                });
                 None
             }
         };
@@ -176,7 +182,7 @@ impl Specs {
         }
     }
 
-    /// Return revisions, in their order. One statement reads those that are used for the first time.
+    /// Returns revisions, in their order. One statement reads those that are used for the first time.
     pub async fn get_all(
         &self,
         tx: &mut Tx,
@@ -202,12 +208,12 @@ impl Specs {
         found.collect()
     }
 
-    /// Note schedules whose rule counts from the end of the last launch.
+    /// Notes schedules whose rule counts from the end of the last launch.
     pub fn note_counting_from_ends(&self, schedules: Vec<ScheduleId>) {
         lock(&self.counting_from_ends).extend(schedules);
     }
 
-    /// Return those of `schedules` of which a known revision counts from the end of the last launch.
+    /// Returns those of `schedules` of which a known revision counts from the end of the last launch.
     pub fn counting_from_ends(
         &self,
         schedules: impl IntoIterator<Item = ScheduleId>,
@@ -218,7 +224,7 @@ impl Specs {
     }
 }
 
-/// Return the policies for a revision whose policies this version cannot read.
+/// Returns the policies for a revision whose policies this version cannot read.
 fn cautious() -> Policies {
     Policies {
         delivery: Some(Delivery::AtMostOnce),

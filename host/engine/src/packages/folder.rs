@@ -17,6 +17,7 @@ use crate::packages::version_check::{self, StoredCode, not_run, refusal, stored_
 use crate::packages::watch::Watch;
 use crate::recover::mark_missing;
 use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::tell::log_spans;
 use campanile_control::admin::approval::{self, VersionAdmission};
 use campanile_control::admin::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
@@ -55,9 +56,10 @@ impl Service for FolderSync {
             self.must_forget = false;
         }
         self.record_loads(ctx).await?;
-        Ok(match self.folder.is_loading() {
-            true => Next::After(LONG_LOAD),
-            false => Next::WhenWoken,
+        Ok(if self.folder.is_loading() {
+            Next::After(LONG_LOAD)
+        } else {
+            Next::WhenWoken
         })
     }
 
@@ -79,7 +81,7 @@ impl Service for FolderSync {
 }
 
 impl FolderSync {
-    /// Record which files are being loaded, and since when.
+    /// Records which files are being loaded, and since when.
     async fn record_loads(&mut self, ctx: &Ctx) -> Result {
         let now = ctx.clock.now();
         let long: BTreeMap<String, Timestamp> = (self.folder.loading())
@@ -107,7 +109,7 @@ impl FolderSync {
 /// How long the start of a host waits for files that are being loaded.
 const START_WAIT: Duration = Duration::from_secs(10);
 
-/// Scan the folder, and load its files as far as they can be loaded within [`START_WAIT`].
+/// Scans the folder, and loads its files as far as they can be loaded within [`START_WAIT`].
 ///
 /// Of a package whose newest file takes longer, the active version is restored.
 pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
@@ -120,13 +122,14 @@ pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
             }
         }
     }
-    match folder.is_unusable() {
-        true => keep_recorded(ctx, folder).await,
-        false => Ok(()),
+    if folder.is_unusable() {
+        keep_recorded(ctx, folder).await
+    } else {
+        Ok(())
     }
 }
 
-/// Restore the packages that this host had before, when its folder cannot be used.
+/// Restores the packages that this host had before, when its folder cannot be used.
 async fn keep_recorded(ctx: &Ctx, folder: &PluginsFolder) -> Result {
     for name in sidecars::packages(&mut ctx.db.read().await?, ctx.host).await? {
         restore_from_db(ctx, folder, &name).await?;
@@ -134,7 +137,7 @@ async fn keep_recorded(ctx: &Ctx, folder: &PluginsFolder) -> Result {
     Ok(())
 }
 
-/// Scan the folder until every file is loaded.
+/// Scans the folder until every file is loaded.
 pub(crate) async fn scan_and_load(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     loop {
         scan(ctx, folder).await?;
@@ -145,7 +148,7 @@ pub(crate) async fn scan_and_load(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
     }
 }
 
-/// Scan the folder once, and record and apply each change as it is found.
+/// Scans the folder once, and records and applies each change as it is found.
 ///
 /// The next scan finds a change again that could not be recorded. The other changes wait for it only when the database
 /// is away. Packages are forgotten last: a file that is back counts.
@@ -172,7 +175,7 @@ pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     end_forgotten(ctx, ctx.clock.now()).await
 }
 
-/// Record the packages of this host again, with their schedules, because the database may lack them.
+/// Records the packages of this host again, with their schedules, because the database may lack them.
 ///
 /// It leaves out a package of which the database has this version, but another one is active: another host or an operator
 /// activated that.
@@ -200,7 +203,7 @@ pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Resul
     Ok(())
 }
 
-/// Record one change, and make it here.
+/// Records one change, and makes it here.
 async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result {
     let done = match change {
         Change::Added(new) | Change::Updated { new, .. } => publish(ctx, folder, new, change).await,
@@ -214,7 +217,7 @@ async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result
     done
 }
 
-/// Record a change that brings no new version, and make it here.
+/// Records a change that brings no new version, and makes it here.
 async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Change) -> Result {
     let now = ctx.clock.now();
     let mut tx = ctx.db.write().await?;
@@ -261,7 +264,7 @@ async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Chan
     }
 }
 
-/// Record a package and its schedules, then activate it here; or record it as pending, and keep the active version.
+/// Records a package and its schedules, then activates it here; or records it as pending, and keeps the active version.
 async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Change) -> Result {
     if is_known_as_pending(ctx, new).await? {
         return keep_active(ctx, folder, new).await;
@@ -271,7 +274,7 @@ async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Chan
     };
     if let Recorded::Pending(said) = activate(ctx, new, change, Some(&bytes)).await? {
         if let Some(said) = said {
-            tracing::warn!("{}: {said}", new.name);
+            tracing::warn!(package = %new.name, "{said}");
         }
         let own = ctx.packages.own_record();
         own.keep_sidecar(&new.name, &new.sidecar).await;
@@ -281,7 +284,7 @@ async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Chan
     Ok(())
 }
 
-/// Record a change, make it active here, and report that.
+/// Records a change, makes it active here, and reports that.
 ///
 /// A new package is here before the database has it: from that moment on its launches may be claimed, and not sooner.
 async fn activate(
@@ -303,7 +306,8 @@ async fn activate(
             tracing::info!("{change}");
             for Refusal { schedule, error } in refusals {
                 let why = printable_line(error);
-                tracing::warn!(%schedule, "the package's schedule is refused: {why}");
+                log_spans::decision(Some(schedule), None)
+                    .in_scope(|| tracing::warn!("the package's schedule is refused: {why}"));
             }
             ctx.wake.scheduler.notify_one();
             ctx.wake.dispatcher.notify_one();
@@ -315,7 +319,7 @@ async fn activate(
     recorded
 }
 
-/// Report an active version that this host does not run because no operator has approved it.
+/// Reports an active version that this host does not run because no operator has approved it.
 ///
 /// It became active under another policy: on another host, or before the policy changed.
 async fn report_unapproved(ctx: &Ctx, new: &Package) -> Result {
@@ -336,7 +340,7 @@ async fn report_unapproved(ctx: &Ctx, new: &Package) -> Result {
     }
 }
 
-/// Return the bytes of a package to record. Return none when its file has changed again since it was compiled: the next
+/// Returns the bytes of a package to record; none when its file has changed again since it was compiled: the next
 /// scan has the newer one.
 async fn bytes_of(ctx: &Ctx, new: &Package, change: &Change) -> Result<Option<Vec<u8>>> {
     match change {
@@ -362,7 +366,7 @@ async fn is_known_as_pending(ctx: &Ctx, new: &Package) -> Result<bool, DbError> 
     Ok(is_recorded && admission != VersionAdmission::Active)
 }
 
-/// Keep the active version under the current sidecar, while the file `new` is not active.
+/// Keeps the active version under the current sidecar, while the file `new` is not active.
 async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result {
     ctx.reported.insert(new);
     restore_from_db(ctx, folder, &new.name).await?;
@@ -393,7 +397,7 @@ async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result {
     Ok(())
 }
 
-/// Make the active version of a package active on this host too, from the bytes in the database.
+/// Makes the active version of a package active on this host too, from the bytes in the database.
 async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Result {
     let row = packages::find(&mut ctx.db.read().await?, name).await?;
     let Some(digest) = row.and_then(|row| row.digest) else {
@@ -415,7 +419,8 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
         Ok(new) => new,
         Err(why) => {
             let why = cut_error(printable_line(&why));
-            tracing::warn!(package = %name, digest = digest.short(), "the active version cannot be restored: {why}");
+            let digest_text = digest.short();
+            tracing::warn!(package = %name, digest = digest_text, why, "the active version cannot be restored");
             if folder.pins_another_version(name, &digest) {
                 // The kept sidecar is older than one that could be read. It must not come back.
                 own.forget_sidecar(name).await;
@@ -435,7 +440,7 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
     activate_recorded(ctx, change).await
 }
 
-/// Activate a version here that the database has as active, under the current sidecar.
+/// Activates a version here that the database has as active, under the current sidecar.
 async fn activate_recorded(ctx: &Ctx, change: Change) -> Result {
     let (Change::Added(new) | Change::Updated { new, .. }) = &change else {
         return Ok(());

@@ -13,7 +13,7 @@ use campanile_store::{packages, schedules};
 /// Packages forgotten in one step at most.
 const FORGOTTEN_MAX: i64 = 100;
 
-/// End the schedules of packages that have been missing for longer than the configuration says, a transaction for each
+/// Ends the schedules of packages that have been missing for longer than the configuration says, a transaction for each
 /// package.
 ///
 /// The package and its versions stay on record until an operator removes them. A file that returns defines its schedules
@@ -47,7 +47,8 @@ async fn forget(ctx: &Ctx, name: &str, forget_after: Duration, now: Timestamp) -
             Ok(()) => {}
             Err(ScheduleError::Db(error)) => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(package = %name, schedule = %schedule.definition.name, "the package is not forgotten yet: {error}");
+                let schedule = &schedule.definition.name;
+                tracing::warn!(package = %name, %schedule, %error, "the package isn't forgotten yet");
                 return Ok(());
             }
         }

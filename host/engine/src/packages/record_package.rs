@@ -25,7 +25,7 @@ pub(crate) enum Recorded {
     Pending(Option<String>),
 }
 
-/// Record that this host has `package`, and make its schedules follow, in one transaction.
+/// Records that this host has `package`, and makes its schedules follow, in one transaction.
 ///
 /// Without its `bytes` the database must already have the version as active.
 pub(crate) async fn record_package(
@@ -94,12 +94,12 @@ async fn record_in(
     if let Some(said) = row.and_then(|row| approval::downgrade(&row, package)) {
         let said = cut_error(said);
         events::record(tx, now, EventKind::VersionDowngraded, name, &said).await?;
-        tracing::warn!("{name}: {said}");
+        tracing::warn!(package = name, "{said}");
     }
     Ok(Recorded::Active(follow_schedules(tx, package, now).await?))
 }
 
-/// Record that the file in the folder is not active, with an event if it was not pending before. Return the sentence about it.
+/// Records that the file in the folder is not active, with an event if it was not pending before. Returns the sentence about it.
 async fn record_pending(
     ctx: &Ctx,
     tx: &mut Tx,
@@ -150,7 +150,7 @@ async fn record_pending(
     Ok(Some(said))
 }
 
-/// Record again that this host has its packages. The next scan of the folder records the packages that the database does not have.
+/// Records again that this host has its packages. The next scan of the folder records the packages that the database does not have.
 pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result {
     for package in ctx.packages.all().values() {
         let (name, digest) = (&package.name, &package.digest);
@@ -173,15 +173,16 @@ fn settings_of<'p>(package: &'p Package, context: &'p str) -> SidecarSummary<'p>
 
 /// Returns the sidecar's `[context]` table as JSON, or an empty string without one.
 fn context_of(package: &Package) -> String {
-    match package.sidecar.context.is_empty() {
-        true => String::new(),
-        false => text_of(&package.sidecar.context),
+    if package.sidecar.context.is_empty() {
+        String::new()
+    } else {
+        text_of(&package.sidecar.context)
     }
 }
 
-/// Make the schedules of a package those of its sidecar, or else those that the package proposes.
+/// Makes the schedules of a package those of its sidecar, or else those that the package proposes.
 ///
-/// Return the refused ones, which are recorded as events too.
+/// Returns the refused ones, which are recorded as events too.
 async fn follow_schedules(
     tx: &mut Tx,
     package: &Package,

@@ -19,6 +19,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::packages::watch::{Mode, Watch};
 use crate::service::{Next, Service, record_event};
+use crate::tell::log_spans;
 use campanile_control::admin::schedule_admin::{
     self, Reconciled, Refusal, ScheduleDefinition, ScheduleError,
 };
@@ -53,7 +54,7 @@ struct Left {
 }
 
 impl FollowedFile {
-    /// Follow the file at `path`, which need not exist.
+    /// Follows the file at `path`, which need not exist.
     pub fn new(path: PathBuf, mode: Mode, rescan: Duration) -> FollowedFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         // One file is cheap to poll.
@@ -84,13 +85,13 @@ impl Service for FollowedFile {
         Ok(self.again_at.map_or(Next::WhenWoken, pause))
     }
 
-    /// Wait until the file should be looked at.
+    /// Waits until the file should be looked at.
     async fn woken(&mut self, _: &Ctx) {
         self.watch.changed().await;
     }
 }
 
-/// Read the schedules file, and make the schedules follow what is new in it.
+/// Reads the schedules file, and makes the schedules follow what is new in it.
 pub(crate) async fn follow_file(ctx: &Ctx, followed: &mut FollowedFile, now: Timestamp) -> Result {
     let Some(news) = followed.file.next_change().await else {
         return Ok(());
@@ -145,7 +146,8 @@ async fn follow_news(
     let refusals = applied.refusals.iter();
     for Refusal { schedule, error } in refusals.filter(|new| !reported.contains(new)) {
         let why = printable_line(error);
-        tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule is refused: {why}");
+        let span = log_spans::decision(Some(schedule), None);
+        span.in_scope(|| tracing::warn!("the schedules file's schedule is refused: {why}"));
     }
     if !applied.refusals.is_empty() {
         followed.again_at = Some(Instant::now() + REFUSED_PAUSE);
@@ -154,7 +156,7 @@ async fn follow_news(
     Ok(())
 }
 
-/// Return the definitions in the text of a file, and the digest of the text.
+/// Returns the definitions in the text of a file, and the digest of the text.
 ///
 /// # Errors
 /// A sentence that says why the file is rejected.
@@ -172,7 +174,7 @@ fn read_definitions(
     Ok((wanted, ArtifactDigest::of(text.as_bytes())))
 }
 
-/// Leave the schedules as they are, and record why.
+/// Leaves the schedules as they are, and records why.
 async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Result {
     record_event(ctx, now, EventKind::SchedulesFileRejected, shown, why).await?;
     let (shown, why) = (printable_line(shown), printable_line(why));
@@ -180,7 +182,7 @@ async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Resul
     Ok(())
 }
 
-/// Make the schedules of the file those that are wanted, or those that were refused `before` from the same file.
+/// Makes the schedules of the file those that are wanted, or those that were refused `before` from the same file.
 async fn apply(
     tx: &mut Tx,
     shown: &str,

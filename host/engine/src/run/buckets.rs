@@ -47,7 +47,7 @@ pub(crate) enum BucketFault {
 }
 
 impl RunBuckets {
-    /// Run an operation with a permit, again while another transaction collides with it.
+    /// Runs an operation with a permit, again while another transaction collides with it.
     ///
     /// The log has the database's error; the guest does not learn it.
     async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> BucketResult<T>
@@ -61,20 +61,20 @@ impl RunBuckets {
         done.map_err(|fault| match fault {
             BucketFault::Refused(refusal) => refusal,
             BucketFault::Db(error) => {
-                tracing::warn!(run = %self.run, %error, "an operation on a bucket failed");
+                tracing::warn!(%error, "an operation on a bucket failed");
                 BucketError::Unreachable
             }
         })
     }
 
-    /// Begin a transaction that has locked a bucket.
+    /// Begins a transaction that has locked a bucket.
     async fn lock(&self, namespace: &str) -> Result<(Tx, BucketRow), DbError> {
         let mut tx = self.db.write().await?;
         let row = buckets::lock(&mut tx, namespace).await?;
         Ok((tx, row))
     }
 
-    /// Change a locked bucket and commit; return the bytes that it has then.
+    /// Changes a locked bucket and commits; returns the bytes that it has then.
     async fn change(
         &self,
         (mut tx, before): (Tx, BucketRow),
@@ -100,7 +100,7 @@ pub(crate) struct LockedBuckets<'s>(Vec<(&'s str, &'s BucketSession, BucketRow)>
 const KEYS_CHECKED_AT_ONCE: usize = 16;
 
 impl LockedBuckets<'_> {
-    /// Lock the buckets of `sessions`, sorted by their names, so that two transactions cannot deadlock.
+    /// Locks the buckets of `sessions`, sorted by their names, so that two transactions cannot deadlock.
     pub async fn lock<'s>(
         tx: &mut Tx,
         sessions: &'s Sessions,
@@ -113,7 +113,7 @@ impl LockedBuckets<'_> {
         Ok(LockedBuckets(locked))
     }
 
-    /// Make the changes of the sessions. After an error the transaction must not be committed.
+    /// Makes the changes of the sessions. After an error the transaction must not be committed.
     pub async fn apply(self, tx: &mut Tx, namespaces: &Namespaces) -> Result<(), BucketFault> {
         for (namespace, session, row) in self.0 {
             let sums = check(tx, namespace, session).await?;
@@ -145,7 +145,7 @@ async fn check(
     Ok(sums)
 }
 
-/// Apply changes to a locked bucket, and return the bytes that it has then. Refuse growth beyond its limit, and beyond the quota
+/// Applies changes to a locked bucket, and returns the bytes that it has then. Refuses growth beyond its limit, and beyond the quota
 /// of its namespace.
 async fn apply_within(
     tx: &mut Tx,
@@ -161,7 +161,7 @@ async fn apply_within(
     Ok(bytes)
 }
 
-/// Refuse growth of a bucket, which is `bytes` large now, beyond the quota of its namespace.
+/// Refuses growth of a bucket, which is `bytes` large now, beyond the quota of its namespace.
 ///
 /// Buckets that grow at the same moment may together exceed the quota by what each grows.
 async fn check_namespace(
@@ -179,18 +179,19 @@ async fn check_namespace(
     };
     let pattern = format!("{}%", namespace.prefix());
     let bytes = unsigned(buckets::bytes_like(tx, &pattern).await?);
-    match bytes > bytes_max {
-        true => Err(BucketError::NamespaceFull {
+    if bytes > bytes_max {
+        Err(BucketError::NamespaceFull {
             namespace: namespace.to_string(),
             bytes,
             bytes_max,
         }
-        .into()),
-        false => Ok(()),
+        .into())
+    } else {
+        Ok(())
     }
 }
 
-/// Apply changes in their order, later ones over earlier ones; return the size of the bucket and its last position.
+/// Applies changes in their order, later ones over earlier ones; returns the size of the bucket and its last position.
 async fn apply(
     tx: &mut Tx,
     namespace: &str,

@@ -4,6 +4,8 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use tracing::Instrument as _;
+
 use crate::crash;
 use crate::ctx::SharedCtx;
 use crate::packages::versions::Version;
@@ -11,6 +13,7 @@ use crate::run::buckets::{BucketPermits, RunBuckets};
 use crate::run::retry_rules;
 use crate::run::secrets::Vault;
 use crate::run::work::{LastEnds, Work};
+use crate::tell::log_spans;
 use campanile_control::schedules::program_args;
 use campanile_model::clock::Timestamp;
 use campanile_package::context::{ContextFault, check_keys};
@@ -60,12 +63,27 @@ impl Caller {
         }
     }
 
-    /// Call one task in the sandbox. Return its record and its report; none when the host is shutting down.
-    pub(crate) async fn call(&self, call: TaskCall<'_>) -> Option<(TaskRun, Report)> {
+    /// Calls one task in the sandbox. Returns its record and its report; none when the host is shutting down.
+    pub(crate) fn call(
+        &self,
+        call: TaskCall<'_>,
+    ) -> impl Future<Output = Option<(TaskRun, Report)>> {
+        let span = log_spans::call(&call.step.id, call.attempt);
+        self.call_and_record(call).instrument(span)
+    }
+
+    async fn call_and_record(&self, call: TaskCall<'_>) -> Option<(TaskRun, Report)> {
         let started_at = self.ctx.clock.now();
         let (step, attempt) = (call.step.id.clone(), call.attempt);
         let mut report = self.report(call).await?;
         let finished_at = self.ctx.clock.now();
+        let (outcome, usage) = (report.outcome.as_str(), &report.usage);
+        tracing::debug!(
+            outcome,
+            wall_ms = usage.wall_ms,
+            cpu_ms = usage.cpu_ms,
+            "called the task"
+        );
         let output_bytes = report.output.as_ref().map_or(0, |json| json.as_str().len());
         let bytes = output_bytes + report.context.as_ref().map_or(0, object_bytes);
         // The record copies the output and the context, moving the rest.
@@ -76,7 +94,7 @@ impl Caller {
         .await
     }
 
-    /// Call one task in the sandbox, and return how the call ended.
+    /// Calls one task in the sandbox, and returns how the call ended.
     async fn report(&self, call: TaskCall<'_>) -> Option<Report> {
         let TaskCall {
             work,
@@ -179,7 +197,7 @@ impl Caller {
     }
 }
 
-/// Return what the program of `work` gets at its start: what the sidecar says, with the arguments of the launch or of the
+/// Returns what the program of `work` gets at its start: what the sidecar says, with the arguments of the launch or of the
 /// schedule in place of the sidecar's. The error is a sentence.
 fn program_of(work: &Work, version: &Version) -> Result<Arc<ProgramInput>, String> {
     let program = version.package.sidecar.program.clone().unwrap_or_default();
@@ -201,8 +219,8 @@ fn program_of(work: &Work, version: &Version) -> Result<Arc<ProgramInput>, Strin
     }))
 }
 
-/// Do `work` on `bytes` bytes of JSON: here when they are few, else on a thread for work that blocks, so that a large
-/// context does not delay other runs, slots and leases. Return none when the host is shutting down.
+/// Does `work` on `bytes` bytes of JSON: here when they are few, else on a thread for work that blocks, so that a large
+/// context does not delay other runs, slots and leases. Returns none when the host is shutting down.
 pub(crate) async fn on_json<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -220,7 +238,7 @@ pub(crate) async fn on_json<T: Send + 'static>(
     }
 }
 
-/// Return the keys that a call passes on, or why it failed and when to call the task again.
+/// Returns the keys that a call passes on, or why it failed and when to call the task again.
 pub(crate) fn judge(
     report: &mut Report,
     step: &Step,
@@ -251,7 +269,7 @@ pub(crate) fn judge(
     Err(failure_of(call, message, rules, now))
 }
 
-/// Return why a call failed that succeeded, but whose success could not be recorded, and when to call the task again.
+/// Returns why a call failed that succeeded, but whose success could not be recorded, and when to call the task again.
 pub(crate) fn not_committed(
     message: String,
     step: &Step,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::tell::log_spans;
 use campanile_control::admin::schedule_admin::pause_text;
 use campanile_control::lock::lock;
 use campanile_model::clock::Timestamp;
@@ -16,7 +17,7 @@ use campanile_store::{LaunchStatus, Tx, changes, launch};
 /// The author of such a pause, as it is recorded.
 const PAUSER: &str = "pause_on_failure";
 
-/// Pause the schedules among `failed` that have failed too often in a row.
+/// Pauses the schedules among `failed` that have failed too often in a row.
 ///
 /// The failures themselves are already committed, so an error here must not look like theirs. It is reported, and the
 /// schedules are counted again by the next call: after the next failure, or by the next recovery.
@@ -55,7 +56,7 @@ async fn count_and_pause(ctx: &Ctx, failed: &BTreeSet<ScheduleId>, now: Timestam
     Ok(())
 }
 
-/// Pause a schedule, whose row is locked, if it has failed too often in a row.
+/// Pauses a schedule, whose row is locked, if it has failed too often in a row.
 async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result {
     let Some(state) = schedules::state(tx, id).await? else {
         return Ok(());
@@ -82,7 +83,7 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
     };
     if schedules::pause(tx, id, pause, now).await? {
         let name = &spec.definition.name;
-        tracing::error!(schedule = %name, "paused: {note}");
+        log_spans::decision(Some(name), None).in_scope(|| tracing::error!("paused: {note}"));
         changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::claim::record_quota;
 use crate::crash;
@@ -18,6 +19,7 @@ use crate::run::starter::Ended;
 use crate::service::RETRY_PAUSE;
 use crate::tell::alerts::ping_queue::RunPing;
 use crate::tell::alerts::pings;
+use crate::tell::log_spans;
 use crate::tell::metrics::CommitOf;
 use crate::tell::traces;
 use campanile_model::ids::RunId;
@@ -30,7 +32,7 @@ const STEP: &str = "recording ends of runs";
 /// Late ends named in one log line, at most.
 const LATE_NAMED_MAX: usize = 8;
 
-/// Record how runs ended, all that ended since the last commit in one commit.
+/// Records how runs ended, all that ended since the last commit in one commit.
 ///
 /// The loop ends when the dispatcher and all its runs have dropped their senders, after the host has drained.
 pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceiver<Ended>) {
@@ -52,7 +54,10 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
         ctx.capacity.release(permits, ctx.clock.now());
         let ends = batch.drain(..).map(|ended| (ended.finish, ended.kept));
         let (finishes, kept): (Vec<Finish>, Vec<KeptOfRun>) = ends.unzip();
-        finish_until_recorded(&ctx, Some(tx), &finishes).await;
+        let span = log_spans::tick(STEP, &ctx.name);
+        finish_until_recorded(&ctx, Some(tx), &finishes)
+            .instrument(span)
+            .await;
         drop(kept);
         for finish in &finishes {
             ctx.leases.untrack(finish.run_id, finish.fence);
@@ -65,7 +70,7 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
     }
 }
 
-/// Record ends, however long the database is away. The first try is in the transaction that has begun, if one has.
+/// Records ends, however long the database is away. The first try is in the transaction that has begun, if one has.
 async fn finish_until_recorded(ctx: &Ctx, mut begun: Option<Result<Tx>>, finishes: &[Finish]) {
     loop {
         let tx = match begun.take() {
@@ -85,7 +90,9 @@ async fn finish_until_recorded(ctx: &Ctx, mut begun: Option<Result<Tx>>, finishe
             Err(error) => match finishes {
                 // Trying again would fail again. The lease expires, and recovery takes the run.
                 [one] => {
-                    tracing::error!(run = %one.run_id, "the end of a run could not be recorded: {error}");
+                    log_spans::run(None, one.run_id).in_scope(
+                        || tracing::error!(%error, "the end of the run could not be recorded"),
+                    );
                     return;
                 }
                 // One row makes the batch fail. Halve the batch until that row is alone.
@@ -99,7 +106,7 @@ async fn finish_until_recorded(ctx: &Ctx, mut begun: Option<Result<Tx>>, finishe
     }
 }
 
-/// Record ends in one commit. Return how many of the runs were still this host's.
+/// Records ends in one commit. Returns how many of the runs were still this host's.
 ///
 /// If this host has lost a run meanwhile, its end is ignored: recovery may have given the launch to another run.
 pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
@@ -109,7 +116,7 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     finish_in(ctx, ctx.db.write().await?, ends).await
 }
 
-/// Record ends in `tx`, and commit it.
+/// Records ends in `tx`, and commits it.
 async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let begun = Instant::now();
     let won = launch::finish(&mut tx, ends).await?;
@@ -144,7 +151,8 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
         let named = late[..late.len().min(LATE_NAMED_MAX)].join(", ");
         tracing::warn!(
             runs = late.len(),
-            "the ends of these runs are ignored: they are recorded already, or another host has the runs now: {named}"
+            named,
+            "ends of runs are ignored: they're already recorded, or another host has the runs now"
         );
     }
     Ok(won.len())

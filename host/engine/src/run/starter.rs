@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::alive::lease_table::{ClaimsInDoubt, Lease, held_until};
 use crate::claim::capacity::Permit;
@@ -14,10 +15,12 @@ use crate::decide::spec::Spec;
 use crate::run::Executor;
 use crate::run::kept_of_run::KeptOfRun;
 use crate::run::work::Work;
+use crate::tell::log_spans;
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_package::Package;
 use campanile_schedule::policy::Delivery;
-use campanile_store::launch::{ClaimedLaunch, Finish};
+use campanile_store::LaunchStatus;
+use campanile_store::launch::{ClaimedLaunch, Finish, RunEnd};
 
 /// How long a launch pauses after this host failed to begin its run. Then another host may claim it.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);
@@ -39,7 +42,7 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Spawn a tokio task that executes one run, so that a panic ends only this run.
+    /// Spawns a tokio task that executes one run, so that a panic ends only this run.
     pub(crate) fn start(&self, ctx: &SharedCtx, mut work: Work) {
         let ctx = Arc::clone(ctx);
         let stop = ctx.leases.track(work.lease);
@@ -64,12 +67,15 @@ impl Starter {
         let is_first = launch.attempts == 0 && launch.recoveries == 0;
         ctx.metrics
             .count_claim(launch.kind, is_first, launch.fire_time, ctx.clock.now());
-        tokio::spawn(async move {
+        let span = log_spans::run(Some(&work.spec.definition.name), work.run_id());
+        let execution = async move {
             let begun = Instant::now();
+            tracing::debug!(package = %work.launch.package, fence = work.fence(), "executing the run");
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
                 Ok(Some((finish, kept))) => {
                     ctx.metrics.observe_run(begun.elapsed());
+                    tracing::debug!(status = ended_as(&finish.end), "the run has ended");
                     let mut permit = Some(work.permit);
                     if ctx.unrecorded.add() {
                         ctx.capacity.release(permit.take(), ctx.clock.now());
@@ -88,13 +94,25 @@ impl Starter {
                 }
                 // The lease expires, and recovery takes the run.
                 Err(_) => {
-                    tracing::error!(run = %work.run_id(), "a bug in Campanile: the execution of the run panicked");
+                    tracing::error!("a bug in Campanile: the execution of the run panicked");
                 }
             }
             ctx.leases.untrack(work.run_id(), work.fence());
             ctx.capacity.release([work.permit], ctx.clock.now());
-        });
+        };
+        tokio::spawn(execution.instrument(span));
     }
+}
+
+/// Returns the status of a launch whose run has ended like this.
+fn ended_as(end: &RunEnd) -> &'static str {
+    let status = match end {
+        RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
+        RunEnd::Failed { .. } => LaunchStatus::Failed,
+        RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
+        RunEnd::Waiting { .. } => LaunchStatus::Waiting,
+    };
+    status.as_str()
 }
 
 /// The leases of the claims of one transaction. They count from before it begins.
@@ -117,7 +135,7 @@ impl Claiming {
         ctx.leases.in_doubt(leases, self.until)
     }
 
-    /// Return what executes a launch when its claim is committed.
+    /// Returns what executes a launch when its claim is committed.
     pub(crate) fn work(
         &self,
         launch: ClaimedLaunch,

@@ -76,12 +76,13 @@ impl Alerts {
         }
     }
 
-    /// Evaluate the rules once, and record what changed. Return how many alerts this host changed.
+    /// Evaluate the rules once, and record what changed. Returns how many alerts this host changed.
     pub(crate) async fn evaluate(&mut self, ctx: &Ctx, now: Timestamp) -> Result<usize> {
         let seen = self.watch.look(ctx, &self.rules, now).await?;
-        let silences = match seen.is_empty() {
-            true => Vec::new(),
-            false => alerts::silences(&mut ctx.db.read().await?, now, SILENCES_MAX).await?,
+        let silences = if seen.is_empty() {
+            Vec::new()
+        } else {
+            alerts::silences(&mut ctx.db.read().await?, now, SILENCES_MAX).await?
         };
         let mut steps: Vec<(&Rule, Step)> = seen
             .iter()
@@ -134,7 +135,7 @@ fn subject(step: &Step) -> Option<(&str, &str)> {
 /// The messages of one transaction: by channel, rule and kind the alerts.
 type Messages = BTreeMap<(String, String, &'static str), (AlertMessageKind, Vec<AlertId>)>;
 
-/// Record changes with their messages in one transaction. Return how many of them no other host had made.
+/// Records changes with their messages in one transaction. Returns how many of them no other host had made.
 async fn record(ctx: &Ctx, steps: &[(&Rule, Step)], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     let mut messages = Messages::new();
@@ -191,7 +192,7 @@ fn note(messages: &mut Messages, channels: &[String], kind: AlertMessageKind, al
     }
 }
 
-/// Return the event about an alert that began to fire or was resolved at `now`.
+/// Returns the event about an alert that began to fire or was resolved at `now`.
 fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
     let kind = match alert.status {
         AlertStatus::Resolved => EventKind::AlertResolved,
@@ -199,7 +200,7 @@ fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
         _ => return None,
     };
     let (rule, detail) = (&alert.rule, &alert.detail);
-    tracing::warn!(rule, subject = %alert.subject, "{kind}: {detail}");
+    tracing::warn!(%rule, subject = %alert.subject, detail, "{kind}");
     Some(NewEvent {
         kind,
         subject: alert.subject.clone(),
@@ -207,7 +208,7 @@ fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
     })
 }
 
-/// Record a message about alerts to a channel. The alerts join the newest message of the rule if no host has claimed it.
+/// Records a message about alerts to a channel. The alerts join the newest message of the rule if no host has claimed it.
 async fn record_message(
     ctx: &Ctx,
     tx: &mut Tx,

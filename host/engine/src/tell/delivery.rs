@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{self, JoinSet};
+use tracing::{Instrument as _, Span};
 
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -57,17 +58,17 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
     /// Whether [`MessageTable::give_up`] has something to do.
     fn has_late(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Give up the messages whose time for deliveries has ended, also messages that no host can deliver. Return an event about each.
+    /// Gives up the messages whose time for deliveries has ended, also messages that no host can deliver. Returns an event about each.
     fn give_up(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<Vec<NewEvent>>> + Send;
 
-    /// Return messages that are due, as many as there is room for beside the deliveries under way.
+    /// Returns messages that are due, as many as there is room for beside the deliveries under way.
     fn due(
         ctx: &Ctx,
         under_way: &UnderWay,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(DueMessage, Self::With)>>> + Send;
 
-    /// Claim a message until `until`; none when another host has claimed it.
+    /// Claims a message until `until`; none when another host has claimed it.
     fn claim(
         tx: &mut Tx,
         due: DueMessage,
@@ -75,20 +76,23 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
         until: Timestamp,
     ) -> impl Future<Output = Result<Option<Self::Message>>> + Send;
 
-    /// Return the package or the channel of a message.
+    /// Returns the package or the channel of a message.
     fn sender(message: &Self::Message) -> &str;
 
-    /// Deliver a claimed message once; none when its time was over before, or the lease of this host ended meanwhile.
+    /// Returns the span of the log lines about a delivery.
+    fn span(claimed: &Claimed<Self>) -> Span;
+
+    /// Delivers a claimed message once; none when its time was over before, or the lease of this host ended meanwhile.
     fn deliver(
         ctx: &Ctx,
         vault: &Vault,
         claimed: &Claimed<Self>,
     ) -> impl Future<Output = Result<Option<Ended>>> + Send;
 
-    /// Record the end of a delivery. Return false when the message was claimed again or discarded meanwhile.
+    /// Records the end of a delivery. Returns false when the message was claimed again or discarded meanwhile.
     fn end(tx: &mut Tx, end: &DeliveryEnd<'_>) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Return the event that a message was given up, whose last delivery failed with `error`.
+    /// Returns the event that a message was given up, whose last delivery failed with `error`.
     fn dead_event(message: &Self::Message, error: Option<String>) -> NewEvent;
 }
 
@@ -131,15 +135,15 @@ impl<T: MessageTable> Service for Delivery<T> {
         for claimed in self.claim(ctx, lease, now).await? {
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
             let sender = T::sender(&claimed.message).to_owned();
-            let delivery = self.deliveries.spawn(async move {
-                deliver_and_record(&ctx, &vault, claimed).await;
-            });
+            let span = T::span(&claimed);
+            let delivery = async move { deliver_and_record(&ctx, &vault, claimed).await };
+            let delivery = self.deliveries.spawn(delivery.instrument(span));
             self.under_way.insert(delivery.id(), sender);
         }
         Ok(Next::After(T::INTERVAL))
     }
 
-    /// Wait for the end of a delivery, which makes room for another, or for a new message.
+    /// Waits for the end of a delivery, which makes room for another, or for a new message.
     async fn woken(&mut self, ctx: &Ctx) {
         tokio::select! {
             ended = self.deliveries.join_next_with_id(), if !self.deliveries.is_empty() => {
@@ -166,7 +170,7 @@ impl<T: MessageTable> Delivery<T> {
         }
     }
 
-    /// Deliver the messages that are due once, and wait for these deliveries. Return how many there were.
+    /// Delivers the messages that are due once, and waits for these deliveries. Returns how many there were.
     pub(crate) async fn deliver_due(mut self, ctx: &SharedCtx, now: Timestamp) -> Result<usize> {
         self.tick(ctx, now).await?;
         let deliveries = self.deliveries.len();
@@ -203,7 +207,7 @@ impl<T: MessageTable> Delivery<T> {
     }
 }
 
-/// Give up the messages whose last delivery is over.
+/// Gives up the messages whose last delivery is over.
 async fn give_up<T: MessageTable>(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.read().await?;
     if !T::has_late(&mut tx, now).await? {
@@ -216,21 +220,27 @@ async fn give_up<T: MessageTable>(ctx: &Ctx, now: Timestamp) -> Result {
     Ok(tx.commit().await?)
 }
 
-/// Deliver a claimed message once, and record how that ended.
+/// Delivers a claimed message once, and records how that ended.
 async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: Claimed<T>) {
-    let id = claimed.id;
     let delivered = T::deliver(ctx, vault, &claimed).await;
     ctx.trouble
         .note("reading the alerts of a message", &delivered);
     let ended = match delivered {
         Ok(Some(ended)) => ended,
         Ok(None) => {
-            tracing::warn!(message = %id, "this delivery was dropped: the host was too slow, or could not renew its lease; the message is delivered when its claim has ended");
+            tracing::warn!(
+                "dropped the delivery: the host was too slow or couldn't renew its lease; the message is delivered once its claim has ended"
+            );
             return;
         }
         Err(_) => return,
     };
     crash::point(T::POINTS[2]);
+    let (attempt, status) = (claimed.attempts, ended.status.as_str());
+    match &ended.error {
+        None => tracing::debug!(attempt, status, "delivered the message"),
+        Some(error) => tracing::debug!(attempt, status, error, "the delivery failed"),
+    }
     let now = ctx.clock.now();
     // After the claim another host delivers the message again, and records that.
     while ctx.clock.now() < now.plus(T::CLAIM) {
@@ -239,7 +249,9 @@ async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: 
         match recorded {
             Ok(true) => return,
             Ok(false) => {
-                tracing::warn!(message = %id, "the end of a delivery is ignored: the message was claimed again or discarded meanwhile");
+                tracing::warn!(
+                    "ignored the end of the delivery: the message has been claimed again or discarded"
+                );
                 return;
             }
             Err(error) if !error.may_pass() => return,
@@ -248,7 +260,7 @@ async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: 
     }
 }
 
-/// Record the end of a delivery. Return false when the message was claimed again or discarded meanwhile.
+/// Records the end of a delivery. Returns false when the message was claimed again or discarded meanwhile.
 async fn record_end<T: MessageTable>(
     ctx: &Ctx,
     claimed: &Claimed<T>,
@@ -287,7 +299,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Decide after the delivery with the number `attempts`; none begins after `give_up_at`. A pause is at most `pause_max`,
+    /// Decides after the delivery with the number `attempts`; none begins after `give_up_at`. A pause is at most `pause_max`,
     /// and `jitter` from -1.0 to 1.0 changes it by up to a quarter.
     pub(crate) fn of(
         (attempts, give_up_at): (i64, Timestamp),
@@ -326,7 +338,7 @@ impl Ended {
     }
 }
 
-/// Return the pause after the failed delivery of this number, from 1.
+/// Returns the pause after the failed delivery of this number, from 1.
 fn pause(attempts: i64, jitter: f64) -> Duration {
     let former = u32::try_from(attempts.max(1) - 1).unwrap_or(u32::MAX);
     let factor = PAUSE_FACTOR.checked_pow(former).unwrap_or(u32::MAX);

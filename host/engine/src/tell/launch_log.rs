@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::tell::log_spans;
 use campanile_control::lock::lock;
-use campanile_model::ids::ScheduleId;
+use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_model::text::{counted, printable_line};
 use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
@@ -57,7 +58,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Begin a new span if the last one is over. Return how many lines that one left out.
+    /// Begins a new span if the last one is over. Returns how many lines that one left out.
     fn turn(&mut self, now: Instant) -> usize {
         if self.until.is_some_and(|until| now < until) {
             return 0;
@@ -70,9 +71,10 @@ impl Lines {
     /// Whether one more line may be written.
     fn admit(&mut self) -> bool {
         let is_admitted = self.written < LINES_MAX;
-        match is_admitted {
-            true => self.written += 1,
-            false => self.left_out += 1,
+        if is_admitted {
+            self.written += 1;
+        } else {
+            self.left_out += 1;
         }
         is_admitted
     }
@@ -85,23 +87,24 @@ impl LaunchLog {
         lock(&self.0).admit()
     }
 
-    /// Return how many launches have ended.
+    /// Returns how many launches have ended.
     pub(crate) fn counts(&self) -> EndedLaunches {
         lock(&self.0).ended
     }
 
-    /// Log how many lines were left out, if the span is over.
+    /// Logs how many lines were left out, if the span is over.
     pub(crate) fn report_left_out(&self) {
         let left_out = lock(&self.0).turn(Instant::now());
         if left_out > 0 {
             tracing::warn!(
+                left_out,
                 "{} failed, were cancelled, skipped or recovered; `campanile launch list` shows them",
                 counted(left_out, "more launch")
             );
         }
     }
 
-    /// Log the recorded ends of runs.
+    /// Logs the recorded ends of runs, each in the span of its run.
     pub(crate) async fn ended<'e>(&self, db: &Db, ends: impl Iterator<Item = &'e Finish>) {
         let is_logged = |end: &&Finish| match &end.end {
             RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(),
@@ -123,9 +126,13 @@ impl LaunchLog {
             ..
         } in ends
         {
-            let name = names.get(schedule_id).map_or("?", String::as_str);
+            let name = names.get(schedule_id).map(String::as_str);
             let launch = run_id.launch().short();
-            let what = format!("`{name}` {scheduled_time}, launch {launch}");
+            let what = format!(
+                "`{}` {scheduled_time}, launch {launch}",
+                name.unwrap_or("?")
+            );
+            let _span = log_spans::run(name, *run_id).entered();
             match end {
                 RunEnd::Failed { kind, message } => {
                     tracing::warn!("{what}: failed: {kind}: {}", shortened(message));
@@ -138,7 +145,7 @@ impl LaunchLog {
         }
     }
 
-    /// Log the skipped slots among `decided`. `name_of` returns the name of a schedule.
+    /// Logs the skipped slots among `decided`. `name_of` returns the name of a schedule.
     pub(crate) fn skipped<'s, 'd>(
         &self,
         decided: impl Iterator<Item = &'d NewLaunch>,
@@ -149,7 +156,9 @@ impl LaunchLog {
             if !self.admits() {
                 continue;
             }
-            let name = name_of(launch.schedule_id).unwrap_or("?");
+            let name = name_of(launch.schedule_id);
+            let _span = log_spans::decision(name, Some(launch.id)).entered();
+            let name = name.unwrap_or("?");
             let (first, reason) = (launch.scheduled_time, launch.reason.unwrap_or_default());
             match launch.slot_count {
                 1 => tracing::warn!("`{name}` {first}: skipped: {reason}"),
@@ -161,7 +170,7 @@ impl LaunchLog {
         }
     }
 
-    /// Log the queued launches that are skipped because others displaced them. `name_of` returns the name of a schedule.
+    /// Logs queued launches skipped because others displaced them. `name_of` returns the name of a schedule.
     pub(crate) fn displaced<'s>(
         &self,
         displaced: &[(ScheduleId, Displacements, Duration)],
@@ -170,7 +179,9 @@ impl LaunchLog {
         for (schedule, displacements, _) in displaced {
             for skipped in &displacements.skipped {
                 if self.admits() {
-                    let name = name_of(*schedule).unwrap_or("?");
+                    let name = name_of(*schedule);
+                    let _span = log_spans::decision(name, Some(skipped.launch)).entered();
+                    let name = name.unwrap_or("?");
                     let (launch, by) = (skipped.launch.short(), skipped.by.short());
                     tracing::warn!(
                         "`{name}`, launch {launch}: skipped: overlap: launch {by} took its place"
@@ -180,18 +191,19 @@ impl LaunchLog {
         }
     }
 
-    /// Log the events of a recovery.
-    pub(crate) fn recovered(&self, events: &[NewEvent]) {
-        for NewEvent {
-            kind,
-            subject,
-            detail,
-        } in events
-        {
+    /// Logs recovered launches, each with its event, whose subject is the schedule.
+    pub(crate) fn recovered<'n>(&self, news: impl Iterator<Item = (&'n LaunchId, &'n NewEvent)>) {
+        for (launch, event) in news {
+            let NewEvent {
+                kind,
+                subject,
+                detail,
+            } = event;
+            let span = log_spans::decision(Some(subject), Some(*launch));
             match kind {
                 // An operator has to decide about the launch, so the line is never left out.
-                EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
-                _ if self.admits() => tracing::warn!("`{subject}`: {detail}"),
+                EventKind::LaunchUnknown => span.in_scope(|| tracing::error!("{detail}")),
+                _ if self.admits() => span.in_scope(|| tracing::warn!("`{subject}`: {detail}")),
                 _ => {}
             }
         }
@@ -207,7 +219,7 @@ async fn names(db: &Db, ends: &[&Finish]) -> Result<HashMap<ScheduleId, String>>
     Ok(names.into_iter().collect())
 }
 
-/// Return a message of a guest as a part of one line.
+/// Returns a guest's message as a part of one line.
 fn shortened(message: &str) -> String {
     let line = printable_line(message);
     match line.char_indices().nth(MESSAGE_CHARS_MAX) {

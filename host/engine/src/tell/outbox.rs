@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::crash;
 use crate::ctx::Ctx;
@@ -23,9 +24,9 @@ use crate::run::secrets::Vault;
 use crate::tell::delivery::{
     Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, PAUSE_MAX, UnderWay,
 };
+use crate::tell::log_spans;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
-use campanile_model::text::printable_line;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, OutboxMessage, deliver, delivery_secrets,
@@ -40,7 +41,7 @@ use campanile_store::outbox::{
 const DELIVERIES_MAX: usize = 32;
 const PACKAGE_DELIVERIES_MAX: usize = 8;
 
-/// Record the messages of a call, which are delivered until `give_up_at`.
+/// Records the messages of a call, which are delivered until `give_up_at`.
 pub(crate) async fn record(
     tx: &mut Tx,
     (package, task): (&str, &str),
@@ -95,14 +96,14 @@ impl MessageTable for Outbox {
         Ok(outbox::has_orphans(tx, now).await? || outbox::has_late(tx, now).await?)
     }
 
-    /// End the claims of hosts that have ended first.
+    /// Ends the claims of hosts that have ended first.
     async fn give_up(tx: &mut Tx, now: Timestamp) -> Result<Vec<NewEvent>> {
         outbox::release_orphans(tx, now).await?;
         let dead = outbox::give_up(tx, now, GIVEN_UP_MAX).await?;
         Ok(dead.iter().map(dead_event).collect())
     }
 
-    /// Return messages of the packages in this host's folder.
+    /// Returns messages of the packages in this host's folder.
     async fn due(
         ctx: &Ctx,
         under_way: &UnderWay,
@@ -141,6 +142,11 @@ impl MessageTable for Outbox {
         &message.package
     }
 
+    fn span(claimed: &Claimed<Outbox>) -> Span {
+        let message = &claimed.message;
+        log_spans::outbox_delivery(claimed.id, &message.package, message.launch_id)
+    }
+
     async fn deliver(ctx: &Ctx, vault: &Vault, claimed: &Claimed<Outbox>) -> Result<Option<Ended>> {
         let delivered = deliver_once(ctx, vault, claimed).await;
         let limits = (claimed.attempts, claimed.message.give_up_at);
@@ -164,7 +170,7 @@ impl MessageTable for Outbox {
     }
 }
 
-/// Deliver a claimed message once; none when its time was over before, or the lease of this host ended meanwhile.
+/// Delivers a claimed message once; none when its time was over before, or the lease of this host ended meanwhile.
 async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed<Outbox>) -> Option<Delivered> {
     let Claimed {
         message: claimed,
@@ -212,7 +218,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed<Outbox>) -> Op
     }
 }
 
-/// Return the span of the launch of a message, where tasks of the launch get one too.
+/// Returns the span of the launch of a message, where tasks of the launch get one too.
 fn traceparent(ctx: &Ctx, claimed: &ClaimedMessage) -> Option<TraceContext> {
     let caller = claimed.caller_traceparent;
     let is_traced = caller.is_some() || ctx.settings.traces.is_some();
@@ -225,7 +231,14 @@ fn dead_event(dead: &DeadMessage) -> NewEvent {
         "the message {} ({} {}) was given up after {} deliveries: {last}; `campanile outbox retry {}` delivers it again",
         dead.id, dead.method, dead.url, dead.attempts, dead.id
     );
-    tracing::warn!(package = %dead.package, "{}", printable_line(&detail));
+    tracing::warn!(
+        package = %dead.package,
+        message = %dead.id,
+        attempts = dead.attempts,
+        error = last,
+        "gave up a message; `campanile outbox retry {}` delivers it again",
+        dead.id
+    );
     NewEvent {
         kind: EventKind::MessageDead,
         subject: dead.package.clone(),

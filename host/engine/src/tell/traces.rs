@@ -41,7 +41,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// The name under which the permits of these requests are counted.
 const SENDER: &str = "traces";
 
-/// Note launches that have ended on record. Without a collector, nothing is noted.
+/// Notes launches that have ended on record. Without a collector, nothing is noted.
 pub(crate) fn note_ended(ctx: &Ctx, launches: impl IntoIterator<Item = LaunchId>) {
     if ctx.settings.traces.is_some() {
         ctx.traces.add(launches);
@@ -87,7 +87,7 @@ impl Service for TraceExport {
 }
 
 impl TraceExport {
-    /// Send the traces of one batch.
+    /// Sends the traces of one batch.
     async fn export(&mut self, ctx: &Ctx) -> Result<Exported> {
         let Some(endpoint) = &ctx.settings.traces else {
             return Ok(Exported::Nothing);
@@ -120,15 +120,15 @@ impl TraceExport {
         })
     }
 
-    /// Log the first of several failures.
+    /// Logs the first of several failures.
     fn report(&mut self, endpoint: &TracesEndpoint, why: &str) {
         if !mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(%endpoint, "the collector did not accept traces: {why}");
+            tracing::warn!(%endpoint, why, "the collector did not accept traces");
         }
     }
 }
 
-/// Send the traces that wait, as far as the collector accepts them in time. Return how many launches still wait.
+/// Sends the traces that wait, as far as the collector accepts them in time. Returns how many launches still wait.
 pub(crate) async fn export_waiting(ctx: &Ctx) -> usize {
     let mut export = TraceExport::default();
     let sending = async { while let Ok(Exported::Done) = export.export(ctx).await {} };
@@ -137,7 +137,7 @@ pub(crate) async fn export_waiting(ctx: &Ctx) -> usize {
     ctx.traces.len()
 }
 
-/// Read the spans of ended launches.
+/// Reads the spans of ended launches.
 async fn read(db: &Db, launches: &[LaunchId]) -> Result<Vec<Span>> {
     let mut tx = db.read().await?;
     let ended = traces::launches(&mut tx, launches).await?;

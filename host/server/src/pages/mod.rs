@@ -59,7 +59,7 @@ use crate::request::{
     BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, memory_for_body, no_such_path,
     read_body, too_slow,
 };
-use crate::{auth, stream, upload};
+use crate::{auth, log_span, stream, upload};
 use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
 use campanile_control::questions::alerts::ListAlerts;
@@ -111,7 +111,7 @@ impl View {
     }
 }
 
-/// Return what a page shows.
+/// Returns what a page shows.
 type Show = for<'v> fn(&'v Visit) -> BoxFuture<'v, Result<View>>;
 
 /// A page.
@@ -229,7 +229,7 @@ struct Visitor {
     has_session: bool,
 }
 
-/// Return who makes a request; none when it has no session.
+/// Returns who makes a request; none when it has no session.
 async fn visitor(
     state: &State,
     headers: &HeaderMap,
@@ -279,7 +279,7 @@ pub(super) fn refuse_namespace(principal: &Principal) -> Result<()> {
     Err(problem.hint("use the API or `campanile --server` with it"))
 }
 
-/// Return the parameters of a page, without blank ones, and what a form has just done.
+/// Returns the parameters of a page, without blank ones, and what a form has just done.
 fn visited(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
     let mut done = None;
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -338,6 +338,7 @@ async fn answer(
         principal,
         has_session,
     } = visitor;
+    log_span::note_principal(&principal);
     let refused = |problem: &ApiProblem| {
         let client = (Some(&principal), peer, Channel::Page);
         state.refusals.note(problem, client, page.path);

@@ -88,7 +88,7 @@ impl Backend for Remote {
         let mut texts = content.into_iter().map(|block| block.text);
         let json = texts.next().unwrap_or_default();
         if !is_error {
-            tracing::debug!("{by}: {tool}: answered");
+            tracing::debug!(%by, %tool, "answered a call");
             return Ok(Answer::of_host(json, texts.next()));
         }
         let report = serde_json::from_str(&json);
@@ -97,7 +97,7 @@ impl Backend for Remote {
             hint: None,
             code: ErrorCode::Failed,
         });
-        tracing::info!("{by}: {tool}: {error}");
+        tracing::info!(%by, %tool, error, "refused a call");
         Err(Problem::new(code, error).hint(hint.unwrap_or_default()))
     }
 }

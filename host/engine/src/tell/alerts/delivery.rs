@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::crash;
 use crate::ctx::Ctx;
@@ -14,11 +15,11 @@ use crate::error::Result;
 use crate::run::secrets::Vault;
 use crate::tell::alerts::message::{Content, SUBJECT, content};
 use crate::tell::delivery::{Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, UnderWay};
+use crate::tell::log_spans;
 use campanile_control::rules::alert_rule::{Channel, MailSettings, MailUser, Target, Value};
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::ids::HostId;
 use campanile_model::status::{AlertMessageKind, MessageStatus};
-use campanile_model::text::printable_line;
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, Mail, MailLogin, OutboxMessage, Secrets, StopSignal, deliver,
     deliver_mail, grants_to, grants_to_mail_server,
@@ -62,7 +63,7 @@ impl MessageTable for AlertMessages {
         Ok(dead.iter().map(dead_event).collect())
     }
 
-    /// Return messages of the channels that this host has.
+    /// Returns messages of the channels that this host has.
     async fn due(
         ctx: &Ctx,
         under_way: &UnderWay,
@@ -94,6 +95,11 @@ impl MessageTable for AlertMessages {
         &message.channel
     }
 
+    fn span(claimed: &Claimed<AlertMessages>) -> Span {
+        let message = &claimed.message;
+        log_spans::alert_delivery(claimed.id, &message.channel, &message.rule)
+    }
+
     async fn deliver(
         ctx: &Ctx,
         vault: &Vault,
@@ -117,7 +123,7 @@ impl MessageTable for AlertMessages {
     }
 }
 
-/// Deliver a claimed message once; none when its time was over before.
+/// Delivers a claimed message once; none when its time was over before.
 async fn deliver_once(
     ctx: &Ctx,
     vault: &Vault,
@@ -181,7 +187,7 @@ pub(crate) struct SendTime<'t> {
     pub(crate) stop: &'t StopSignal,
 }
 
-/// Send `request` to `target`, whose address it gets. The secrets `signing` sign it. None when the time was over before the
+/// Sends `request` to `target`, whose address it gets. The secrets `signing` sign it. None when the time was over before the
 /// receiver answered.
 pub(crate) async fn send(
     ctx: &Ctx,
@@ -215,7 +221,7 @@ pub(crate) async fn send(
     stopped(target, &time, deliver(&request, call)).await
 }
 
-/// Send the content of a message by the mail server `target`, as [`send`] does.
+/// Sends the content of a message by the mail server `target`, as [`send`] does.
 async fn send_mail(
     ctx: &Ctx,
     vault: &Vault,
@@ -251,7 +257,7 @@ async fn send_mail(
     stopped(target, &time, deliver_mail(&mail, call)).await
 }
 
-/// Return the address of a mail server, and what a host proves to it.
+/// Returns the address of a mail server, and what a host proves to it.
 async fn revealed_login(
     vault: &Vault,
     url: &Value,
@@ -274,7 +280,7 @@ async fn revealed_login(
     Ok((server, Some(login)))
 }
 
-/// Return a text, which may be that of a secret. The error is a sentence without an end.
+/// Returns a text, which may be that of a secret. The error is a sentence without an end.
 pub(crate) async fn reveal(vault: &Vault, value: &Value) -> Result<String, String> {
     match value {
         Value::Plain(text) => Ok(text.clone()),
@@ -285,7 +291,7 @@ pub(crate) async fn reveal(vault: &Vault, value: &Value) -> Result<String, Strin
     }
 }
 
-/// Return what a delivery needs beside its message; none when its time is over.
+/// Returns what a delivery needs beside its message; none when its time is over.
 fn call(
     ctx: &Ctx,
     grants: Grants,
@@ -309,7 +315,7 @@ fn call(
     })
 }
 
-/// Wait for a delivery to `target` until it is stopped; then return none.
+/// Waits for a delivery to `target` until it is stopped; then returns none.
 async fn stopped(
     target: &Target,
     time: &SendTime<'_>,
@@ -335,7 +341,7 @@ async fn stopped(
     }
 }
 
-/// Return a refusal with the advice for the configuration in place of the one for a package.
+/// Returns a refusal with the advice for the configuration in place of the one for a package.
 fn of_configuration(why: &str) -> String {
     match why.split_once("; to allow it, add ") {
         Some((what, _)) => format!(
@@ -352,7 +358,13 @@ fn dead_event(dead: &DeadAlertMessage) -> NewEvent {
         "a message of the rule `{rule}` to the channel `{channel}` was given up after {} deliveries: {last}",
         dead.attempts
     );
-    tracing::error!(channel, "{}", printable_line(&detail));
+    tracing::error!(
+        %channel,
+        %rule,
+        attempts = dead.attempts,
+        error = last,
+        "gave up a message about alerts"
+    );
     NewEvent {
         kind: EventKind::AlertMessageDead,
         subject: channel.clone(),

@@ -43,7 +43,7 @@ impl HostPing {
         }
     }
 
-    /// Ping if this host works. Return whether the monitor got it.
+    /// Ping if this host works. Returns whether the monitor got it.
     pub(crate) async fn ping(&self, ctx: &Ctx, now: Timestamp) -> Result<bool> {
         let Some(heartbeat) = self.heartbeat.as_ref() else {
             return Ok(false);
@@ -71,7 +71,7 @@ impl HostPing {
             Some(Delivered::Failed(why)) => why,
             None => "the host was too slow to send it".to_owned(),
         };
-        tracing::warn!("the heartbeat of this host was not received: {why}");
+        tracing::warn!(why, "the heartbeat of this host was not received");
         Ok(false)
     }
 }

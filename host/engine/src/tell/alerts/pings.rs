@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{self, JoinSet};
+use tracing::Instrument as _;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
@@ -19,10 +20,10 @@ use crate::run::secrets::Vault;
 use crate::service::{Next, Service};
 use crate::tell::alerts::delivery::{SendTime, reveal, send};
 use crate::tell::alerts::ping_queue::{RunPing, trim};
+use crate::tell::log_spans;
 use campanile_control::rules::alert_rule::{Target, Value};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{MessageId, ScheduleId};
-use campanile_model::text::printable_line;
 use campanile_sandbox::{Delivered, OutboxMessage, StopSignal};
 use campanile_store::schedules;
 
@@ -35,7 +36,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// How long a stopping host sends the pings that wait.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Note pings. Without an address for pings in the configuration, nothing is noted.
+/// Notes pings. Without an address for pings in the configuration, nothing is noted.
 pub(crate) fn note(ctx: &Ctx, pings: impl IntoIterator<Item = RunPing>) {
     if !ctx.settings.alerts.pings.is_empty() {
         ctx.pings.add(pings);
@@ -70,7 +71,7 @@ impl Service for Pings {
         Ok(Next::WhenWoken)
     }
 
-    /// Wait for the end of a ping, after which the next one of its schedule can be sent, or for a new one.
+    /// Waits for the end of a ping, after which the next one of its schedule can be sent, or for a new one.
     async fn woken(&mut self, ctx: &Ctx) {
         tokio::select! {
             ended = self.sending.join_next_with_id(), if !self.sending.is_empty() => self.end(ended),
@@ -79,7 +80,7 @@ impl Service for Pings {
     }
 }
 
-/// Send the pings that wait, as far as their monitors answer in time.
+/// Sends the pings that wait, as far as their monitors answer in time.
 pub(crate) async fn send_waiting(ctx: &SharedCtx) {
     let mut service = Pings::new(ctx);
     let sending = async {
@@ -103,7 +104,7 @@ impl Pings {
         }
     }
 
-    /// Take the pings from the queue, and find the addresses of their schedules.
+    /// Takes the pings from the queue, and finds the addresses of their schedules.
     async fn receive(&mut self, ctx: &Ctx) -> Result {
         self.noted.extend(ctx.pings.take());
         trim(&mut self.noted);
@@ -131,7 +132,7 @@ impl Pings {
         Ok(())
     }
 
-    /// Begin to send the oldest pings of schedules of which none is being sent.
+    /// Begins to send the oldest pings of schedules of which none is being sent.
     fn begin(&mut self, ctx: &SharedCtx) {
         let mut busy: BTreeSet<ScheduleId> = self.busy.values().copied().collect();
         let mut left = VecDeque::new();
@@ -142,9 +143,9 @@ impl Pings {
                 continue;
             }
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
-            let sending = self.sending.spawn(async move {
-                send_repeatedly(&ctx, &vault, &outgoing).await;
-            });
+            let span = log_spans::run(Some(&outgoing.name), outgoing.ping.run_id);
+            let sending = async move { send_repeatedly(&ctx, &vault, &outgoing).await };
+            let sending = self.sending.spawn(sending.instrument(span));
             self.busy.insert(sending.id(), schedule);
         }
         self.waiting = left;
@@ -160,7 +161,7 @@ impl Pings {
     }
 }
 
-/// Send a ping until its monitor gets it, or the last try fails.
+/// Sends a ping until its monitor gets it, or the last try fails.
 async fn send_repeatedly(ctx: &Ctx, vault: &Vault, outgoing: &Outgoing) {
     let mut pauses = PAUSES.into_iter();
     loop {
@@ -168,8 +169,7 @@ async fn send_repeatedly(ctx: &Ctx, vault: &Vault, outgoing: &Outgoing) {
             return;
         };
         let Some(pause) = pauses.next() else {
-            let (schedule, run) = (&outgoing.name, outgoing.ping.run_id);
-            return tracing::warn!(schedule, %run, "a ping of this run was not received: {}", printable_line(&why));
+            return tracing::warn!(error = why, "a ping of this run was not received");
         };
         tokio::time::sleep(pause).await;
     }
