@@ -22,12 +22,14 @@ use tracing::{Span, debug_span, error_span};
 
 /// The span of a run. `schedule` is none when its name can't be read.
 pub(crate) fn run(schedule: Option<&str>, run: RunId) -> Span {
-    error_span!(parent: None, "run", schedule = schedule.map(display), launch = %run.launch(), %run)
+    let schedule = schedule.map(display);
+    error_span!(parent: None, "run", schedule, launch = %run.launch(), %run)
 }
 
 /// The span of a line about a schedule, and one of its launches.
 pub(crate) fn decision(schedule: Option<&str>, launch: Option<LaunchId>) -> Span {
-    error_span!(parent: None, "decision", schedule = schedule.map(display), launch = launch.map(display))
+    let (schedule, launch) = (schedule.map(display), launch.map(display));
+    error_span!(parent: None, "decision", schedule, launch)
 }
 
 /// The span of a message of the outbox being delivered.
