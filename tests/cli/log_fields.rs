@@ -11,7 +11,7 @@ use crate::site::{Site, stop, text};
 
 on_both_empty!(
     json_lines_have_the_fields_of_runs_requests_and_deliveries,
-    a_filter_shows_the_lines_of_one_schedule,
+    a_filter_shows_the_lines_of_one_schedule_launch_or_principal,
 );
 
 /// Starts a host with this filter.
@@ -36,6 +36,23 @@ fn wait_for(host: &HostProcess, text: &str) -> (Value, Value) {
     let span = line["span"].clone();
     assert_eq!(line["spans"].as_array().map(Vec::len), Some(1), "{line}");
     (line, span)
+}
+
+/// Returns where the API of a host listens.
+#[track_caller]
+fn address(host: &HostProcess) -> SocketAddr {
+    let line = host.wait_for_line("the API answers at http://");
+    let (_, rest) = line.split_once("http://").expect("an address");
+    let (address, _) = rest.split_once("/api/v1").expect("a path");
+    address.parse().expect("an address")
+}
+
+/// Returns a request with that token.
+fn get(address: SocketAddr, token: &Value) -> String {
+    format!(
+        "GET /api/v1/schedules HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+        text(&token["secret"])
+    )
 }
 
 /// Answers each request that the receiver wants no more. Returns its port.
@@ -78,10 +95,7 @@ async fn json_lines_have_the_fields_of_runs_requests_and_deliveries(place: Place
         "{line}"
     );
 
-    let line = host.wait_for_line("the API answers at http://");
-    let (_, rest) = line.split_once("http://").expect("an address");
-    let (address, _) = rest.split_once("/api/v1").expect("a path");
-    let address: SocketAddr = address.parse().expect("an address");
+    let address = address(&host);
     let reader = site.json(["token", "create", "reader", "--role", "viewer"]);
     let path = "/api/v1/schedules/fail_permanent/pause";
     let request = format!(
@@ -109,11 +123,11 @@ async fn json_lines_have_the_fields_of_runs_requests_and_deliveries(place: Place
     stop(&mut host);
 }
 
-async fn a_filter_shows_the_lines_of_one_schedule(place: Place) {
+async fn a_filter_shows_the_lines_of_one_schedule_launch_or_principal(place: Place) {
     let site = Site::new(place);
     site.copy_package("guests");
     let mut host = serve(&site, "info", &[]);
-    for task in ["ok", "fail_permanent", "fail_transient"] {
+    for task in ["ok", "fail_permanent"] {
         add(&site, task);
     }
     stop(&mut host);
@@ -129,23 +143,37 @@ async fn a_filter_shows_the_lines_of_one_schedule(place: Place) {
         text(&launch["run_id"])
     );
     assert!(ended.contains(&wanted), "{ended}");
-    host.wait_for_line(":call{task=ok attempt=1}: called the task outcome=\"succeeded\"");
+    host.wait_for_line(":call{task=ok attempt=1}: called the task outcome=succeeded");
     stop(&mut host);
     let log = host.stderr_lines();
     let other = |line: &&String| line.contains("fail_permanent");
     assert_eq!(log.iter().find(other), None, "{log:#?}");
 
-    // Of one launch, by the beginning of its id.
-    let failed = site.launches("fail_permanent");
-    let id = text(&failed[0]["id"]);
-    let about_it = format!(
-        "error,campanile_engine::serve=info,[run{{launch={}.*}}]=warn",
-        &id[..18]
+    // Of one of two launches, by the beginning of its id, and of one principal.
+    let trigger = || {
+        let command = ["schedule", "trigger", "ok", "--overlap", "allow", "--json"];
+        text(&site.run(command).json()["launch"])
+    };
+    let (first, second) = (trigger(), trigger());
+    let about_two = format!(
+        "error,campanile_engine::serve=info,campanile::commands=info,[run{{launch={}.*}}]=debug,[request{{principal=^reader}}]=debug",
+        &second[..second.len() - 2]
     );
-    let mut host = serve(&site, &about_it, &[]);
-    site.trigger_and_wait("fail_permanent");
+    let mut host = serve(&site, &about_two, &["--listen", "127.0.0.1:0"]);
+    for launch in [&first, &second] {
+        site.wait_until_ended("ok", launch);
+    }
+    let address = address(&host);
+    for name in ["writer", "reader"] {
+        let token = site.json(["token", "create", name, "--role", "viewer"]);
+        assert_eq!(raw(address, &get(address, &token)).status, 200);
+    }
+    let answered = host.wait_for_line("answered the request");
+    let wanted = "request{method=GET path=/api/v1/schedules principal=reader}: answered";
+    assert!(answered.contains(wanted), "{answered}");
     stop(&mut host);
     let log = host.stderr_lines();
-    let other = |line: &&String| line.contains("fail_permanent");
-    assert_eq!(log.iter().find(other), None, "{log:#?}");
+    let about = |launch: &str| log.iter().filter(|line| line.contains(launch)).count();
+    assert!(about(&second) >= 3, "{log:#?}");
+    assert_eq!((about(&first), about("writer")), (0, 0), "{log:#?}");
 }

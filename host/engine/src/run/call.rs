@@ -79,7 +79,7 @@ impl Caller {
         let finished_at = self.ctx.clock.now();
         let (outcome, usage) = (report.outcome.as_str(), &report.usage);
         tracing::debug!(
-            outcome,
+            %outcome,
             wall_ms = usage.wall_ms,
             cpu_ms = usage.cpu_ms,
             "called the task"

@@ -75,7 +75,7 @@ impl Starter {
             match executed.await {
                 Ok(Some((finish, kept))) => {
                     ctx.metrics.observe_run(begun.elapsed());
-                    tracing::debug!(status = ended_as(&finish.end), "the run has ended");
+                    tracing::debug!(status = %ended_as(&finish.end), "the run has ended");
                     let mut permit = Some(work.permit);
                     if ctx.unrecorded.add() {
                         ctx.capacity.release(permit.take(), ctx.clock.now());

@@ -238,8 +238,8 @@ async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: 
     crash::point(T::POINTS[2]);
     let (attempt, status) = (claimed.attempts, ended.status.as_str());
     match &ended.error {
-        None => tracing::debug!(attempt, status, "delivered the message"),
-        Some(error) => tracing::debug!(attempt, status, error, "the delivery failed"),
+        None => tracing::debug!(attempt, %status, "delivered the message"),
+        Some(error) => tracing::debug!(attempt, %status, error, "the delivery failed"),
     }
     let now = ctx.clock.now();
     // After the claim another host delivers the message again, and records that.
