@@ -258,14 +258,13 @@ impl Executor {
         if let Some(why) = refusal(counted, digest, package, policy) {
             return refused(why).await;
         }
-        let version = match package.digest == *digest {
-            true => self.versions.current(package, only)?,
-            false => {
-                let (versions, loader) = (&self.versions, &*self.loader);
-                let older = versions.older(&self.ctx, loader, stop, package, digest, only);
-                // Boxed, because it is large and rarely needed. As a part of this future it would make each run larger.
-                Box::pin(older).await?
-            }
+        let version = if package.digest == *digest {
+            self.versions.current(package, only)?
+        } else {
+            let (versions, loader) = (&self.versions, &*self.loader);
+            let older = versions.older(&self.ctx, loader, stop, package, digest, only);
+            // Boxed, because it is large and rarely needed. As a part of this future it would make each run larger.
+            Box::pin(older).await?
         };
         match &version.refusal {
             Some(why) => refused(why.clone()).await,
@@ -411,9 +410,10 @@ impl Progress<'_> {
 
     /// Return the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
     fn ready(&self, now: Timestamp, stop: &StopSignal) -> Vec<usize> {
-        match self.has_ended(stop) {
-            true => Vec::new(),
-            false => self.flow.ready(now),
+        if self.has_ended(stop) {
+            Vec::new()
+        } else {
+            self.flow.ready(now)
         }
     }
 

@@ -34,13 +34,14 @@ impl Labels {
                 "names {wrong:?}, which is no label: use 1 to {LENGTH_MAX} lower-case letters, digits, `-` or `.`"
             ));
         }
-        match labels.len() > Labels::MOST {
-            true => Err(format!(
+        if labels.len() > Labels::MOST {
+            Err(format!(
                 "names {} labels, and {} are the most",
                 labels.len(),
                 Labels::MOST
-            )),
-            false => Ok(Labels(labels)),
+            ))
+        } else {
+            Ok(Labels(labels))
         }
     }
 
@@ -95,9 +96,10 @@ impl Serialize for Labels {
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
-        match names.is_empty() {
-            true => Ok(Labels::default()),
-            false => Labels::new(names.iter().map(String::as_str)).map_err(D::Error::custom),
+        if names.is_empty() {
+            Ok(Labels::default())
+        } else {
+            Labels::new(names.iter().map(String::as_str)).map_err(D::Error::custom)
         }
     }
 }

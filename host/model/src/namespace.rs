@@ -47,11 +47,12 @@ impl FromStr for Namespace {
         // A statement compares names by LIKE, which does not distinguish cases on SQLite, and where `_` stands for others.
         let is_plain =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        match (1..=NAMESPACE_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
-            true => Ok(Namespace(text.to_owned())),
-            false => Err(format!(
+        if (1..=NAMESPACE_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+            Ok(Namespace(text.to_owned()))
+        } else {
+            Err(format!(
                 "is {text:?}, which cannot name a namespace: use 1 to {NAMESPACE_BYTES_MAX} lower-case letters, digits or `-`"
-            )),
+            ))
         }
     }
 }

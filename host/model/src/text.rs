@@ -166,9 +166,10 @@ fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        match hostile(character) {
-            true => escape(character, &mut safe),
-            false => safe.push(character),
+        if hostile(character) {
+            escape(character, &mut safe)
+        } else {
+            safe.push(character)
         }
     }
     Cow::Owned(safe)
@@ -240,9 +241,10 @@ fn hostile(character: char) -> bool {
 /// Quotes a word for a shell, if needed. Names in proposed commands may come from a hostile file or database row.
 pub fn shell(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:+=@%".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -20,9 +20,10 @@ words! {
 impl AccessMode {
     /// Return the access to what is `writable`.
     pub fn of(writable: bool) -> AccessMode {
-        match writable {
-            true => AccessMode::Write,
-            false => AccessMode::Read,
+        if writable {
+            AccessMode::Write
+        } else {
+            AccessMode::Read
         }
     }
 }

@@ -74,9 +74,10 @@ struct Place<'m> {
 impl Mounts {
     /// Reads the list of mounts.
     pub fn read() -> Mounts {
-        let text = match cfg!(target_os = "linux") {
-            true => fs::read("/proc/self/mountinfo").unwrap_or_default(),
-            false => Vec::new(),
+        let text = if cfg!(target_os = "linux") {
+            fs::read("/proc/self/mountinfo").unwrap_or_default()
+        } else {
+            Vec::new()
         };
         Mounts::of(&text)
     }

@@ -51,9 +51,10 @@ impl PathTrace {
         let mut links = 0;
         while let Some(name) = rest.pop_front() {
             let folder = trace.end();
-            let next = match name == ".." {
-                true => folder.parent().unwrap_or(Path::new("/")).to_owned(),
-                false => folder.join(&name),
+            let next = if name == ".." {
+                folder.parent().unwrap_or(Path::new("/")).to_owned()
+            } else {
+                folder.join(&name)
             };
             trace.steps.push(Step::at(next));
             let Some(target) = trace.link_target().filter(|_| links < LINKS_MAX) else {

@@ -104,9 +104,10 @@ fn open_stdin(path: &Path) -> Result<File, String> {
     let options = options.read(true).custom_flags(flags.bits().cast_signed());
     let file = options.open(path).map_err(|error| {
         let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
-        match is_link {
-            true => "is a link: put the file itself there".to_owned(),
-            false => format!("cannot be read: {error}"),
+        if is_link {
+            "is a link: put the file itself there".to_owned()
+        } else {
+            format!("cannot be read: {error}")
         }
     })?;
     let found = file.metadata();
@@ -119,9 +120,10 @@ fn open_stdin(path: &Path) -> Result<File, String> {
 }
 
 fn check_size(bytes: u64) -> Result<(), String> {
-    match bytes <= STDIN_BYTES_MAX {
-        true => Ok(()),
-        false => Err(format!("is larger than {}", size_text(STDIN_BYTES_MAX))),
+    if bytes <= STDIN_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(format!("is larger than {}", size_text(STDIN_BYTES_MAX)))
     }
 }
 

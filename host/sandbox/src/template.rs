@@ -35,11 +35,12 @@ impl ContextKey {
     /// When it cannot name a value.
     pub fn parse(text: &str) -> Result<ContextKey, String> {
         let is_unclear = |char: char| char.is_control() || matches!(char, '{' | '}');
-        match text.split('.').any(str::is_empty) || text.contains(is_unclear) {
-            true => Err(format!(
+        if text.split('.').any(str::is_empty) || text.contains(is_unclear) {
+            Err(format!(
                 "names {text:?}, which is no key of a context: write one such as \"url\", or \"schedule.name\" for a key within an object"
-            )),
-            false => Ok(ContextKey(text.to_owned())),
+            ))
+        } else {
+            Ok(ContextKey(text.to_owned()))
         }
     }
 

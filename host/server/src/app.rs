@@ -203,12 +203,11 @@ impl State {
             (Arc::clone(&own.all), Arc::clone(&own.costly))
         };
         let turn = async {
-            let costly = match is_costly {
-                true => {
-                    let own = costly.acquire_owned().await?;
-                    Some((self.costly_turns.acquire().await?, own))
-                }
-                false => None,
+            let costly = if is_costly {
+                let own = costly.acquire_owned().await?;
+                Some((self.costly_turns.acquire().await?, own))
+            } else {
+                None
             };
             let own = all.acquire_owned().await?;
             let places = places(self.app.engine.is_short(), is_costly);
@@ -229,9 +228,10 @@ impl State {
 
 /// Return how many of the [`CALLS_MAX`] places a request takes. Launches wait although they are due when `is_short`.
 fn places(is_short: bool, is_costly: bool) -> u32 {
-    match is_short && !is_costly {
-        true => PLACES_WHILE_SHORT,
-        false => 1,
+    if is_short && !is_costly {
+        PLACES_WHILE_SHORT
+    } else {
+        1
     }
 }
 

@@ -32,11 +32,12 @@ pub(crate) async fn principal(
         return Ok(principal);
     }
     if let Peer::Unix { uid } = peer {
-        return match *uid == rustix::process::geteuid().as_raw() {
-            true => Ok(administrator(format!("uid {uid}"))),
-            false => Err(ApiProblem::forbidden(format!(
+        return if *uid == rustix::process::geteuid().as_raw() {
+            Ok(administrator(format!("uid {uid}")))
+        } else {
+            Err(ApiProblem::forbidden(format!(
                 "the user {uid} is not the user of this host"
-            ))),
+            )))
         };
     }
     let found = of_secret(state, bearer(headers)?, peer).await?;
@@ -108,17 +109,18 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
             "an administrator revokes it and creates another with `campanile token create NAME --role {recorded}`; hosts that share a database need the same `policy.approval_key`"
         )));
     }
-    let (kind, hint) = match principal.is_proxied {
-        true => (
+    let (kind, hint) = if principal.is_proxied {
+        (
             "user",
             "the proxy, or `[server.proxy_roles]`, gives a user its role".to_owned(),
-        ),
-        false => (
+        )
+    } else {
+        (
             "token",
             format!(
                 "an administrator creates one with `campanile token create NAME --role {needed}`"
             ),
-        ),
+        )
     };
     let message =
         format!("{what} needs the role {needed}, and the {kind} {name} has the role {role}");

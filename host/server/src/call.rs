@@ -129,9 +129,10 @@ impl Call {
 
     /// Read the body; an empty one stands for an object without keys.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T> {
-        let body: &[u8] = match self.body.is_empty() {
-            true => b"{}",
-            false => &self.body,
+        let body: &[u8] = if self.body.is_empty() {
+            b"{}"
+        } else {
+            &self.body
         };
         let kind = self
             .headers

@@ -47,9 +47,10 @@ pub(crate) use change;
 
 /// Runs the order given in a request body.
 pub(crate) async fn order<O: Order>(call: Call) -> Result {
-    let revision = match O::CHECKS_REVISION {
-        true => call.if_match()?,
-        false => None,
+    let revision = if O::CHECKS_REVISION {
+        call.if_match()?
+    } else {
+        None
     };
     let order = call.json::<O>()?;
     if let Some((role, what)) = order.needs() {

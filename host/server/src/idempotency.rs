@@ -51,11 +51,12 @@ fn key(headers: &HeaderMap) -> Result<Option<String>> {
     };
     let key = key.to_str().unwrap_or_default();
     let is_plain = key.bytes().all(|byte| byte.is_ascii_graphic());
-    match is_plain && (1..=KEY_LEN_MAX).contains(&key.len()) {
-        true => Ok(Some(key.to_owned())),
-        false => Err(ApiProblem::invalid(format!(
+    if is_plain && (1..=KEY_LEN_MAX).contains(&key.len()) {
+        Ok(Some(key.to_owned()))
+    } else {
+        Err(ApiProblem::invalid(format!(
             "`Idempotency-Key` must have 1 to {KEY_LEN_MAX} visible ASCII characters"
-        ))),
+        )))
     }
 }
 

@@ -145,9 +145,10 @@ fn operation(
     match route.role {
         Some(role) => {
             operation["x-role"] = json!(role.as_str());
-            operation["x-scope"] = json!(match route.scope.is_of_namespaces() {
-                true => "namespace",
-                false => "installation",
+            operation["x-scope"] = json!(if route.scope.is_of_namespaces() {
+                "namespace"
+            } else {
+                "installation"
             });
             operation["x-cost"] = json!(route.cost);
         }

@@ -22,9 +22,10 @@ pub(crate) fn actor(principal: &Principal, peer: &Peer, channel: Channel) -> Act
     };
     Actor {
         principal: Some(principal.name.clone()),
-        channel: match principal.is_proxied {
-            true => Channel::Proxy,
-            false => channel,
+        channel: if principal.is_proxied {
+            Channel::Proxy
+        } else {
+            channel
         },
         address,
     }

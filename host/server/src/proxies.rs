@@ -93,9 +93,10 @@ impl FromStr for Network {
                 "has {text:?}, every address there is: list the addresses of your proxies"
             ));
         }
-        match bits <= most {
-            true => Ok(Network { address, bits }),
-            false => Err(wrong()),
+        if bits <= most {
+            Ok(Network { address, bits })
+        } else {
+            Err(wrong())
         }
     }
 }
@@ -103,9 +104,10 @@ impl FromStr for Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.address.is_ipv4() { 32 } else { 128 };
-        match self.bits == most {
-            true => write!(f, "{}", self.address),
-            false => write!(f, "{}/{}", self.address, self.bits),
+        if self.bits == most {
+            write!(f, "{}", self.address)
+        } else {
+            write!(f, "{}/{}", self.address, self.bits)
         }
     }
 }

@@ -128,12 +128,11 @@ pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), ApiProblem> {
             .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host)),
         (None, None) => true,
     };
-    match is_own {
-        true => Ok(()),
-        false => {
-            let problem = ApiProblem::forbidden("the request was sent by a page of another site");
-            Err(problem.hint("open the page here, and send its form"))
-        }
+    if is_own {
+        Ok(())
+    } else {
+        let problem = ApiProblem::forbidden("the request was sent by a page of another site");
+        Err(problem.hint("open the page here, and send its form"))
     }
 }
 

@@ -161,9 +161,10 @@ async fn call(
 }
 
 async fn unknown(request: Request<Body>) -> Response<Body> {
-    match pages::is_for_page(request.headers(), request.uri().path()) {
-        true => pages::no_such_page(),
-        false => no_such_path().response(),
+    if pages::is_for_page(request.headers(), request.uri().path()) {
+        pages::no_such_page()
+    } else {
+        no_such_path().response()
     }
 }
 

@@ -56,13 +56,12 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
             found.map(|found| found.row.package)
         }
     };
-    match package.is_some_and(|name| namespace.contains(&name)) {
-        true => Ok(()),
-        false => {
-            let id = call.name("id");
-            Err(ApiProblem::not_found(format!(
-                "there is no {id} in the namespace {namespace}"
-            )))
-        }
+    if package.is_some_and(|name| namespace.contains(&name)) {
+        Ok(())
+    } else {
+        let id = call.name("id");
+        Err(ApiProblem::not_found(format!(
+            "there is no {id} in the namespace {namespace}"
+        )))
     }
 }

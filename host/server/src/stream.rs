@@ -145,10 +145,7 @@ async fn listen(call: Call, has_failures: bool) -> Result {
                 let one = tokio::select! {
                     // A client that is too slow is dropped, and can connect again.
                     one = news.recv() => one.ok(),
-                    () = sleep(HEARTBEAT) => match sink.beat().await {
-                        true => continue,
-                        false => None,
-                    },
+                    () = sleep(HEARTBEAT) => if sink.beat().await { continue } else { None },
                 };
                 let is_sent = match one {
                     None => return,
@@ -302,9 +299,10 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
             let mut tx = state.app.engine.db().read().await?;
             let row = runs::find(&mut tx, run).await?;
             let count = task_runs::count_of_run(&mut tx, run).await?;
-            let places = match count > sent.len() as i64 {
-                true => task_runs::sizes_of_run(&mut tx, run, &CallPlace::first(), count).await?,
-                false => Vec::new(),
+            let places = if count > sent.len() as i64 {
+                task_runs::sizes_of_run(&mut tx, run, &CallPlace::first(), count).await?
+            } else {
+                Vec::new()
             };
             Ok::<_, ApiProblem>((row, places))
         };

@@ -63,9 +63,10 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
     let text = fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
     let token = text.trim();
-    match is_secret(token) {
-        true => Ok(Some(token.to_owned())),
-        false => Err("has no token: delete it, and the next start writes a new one".to_owned()),
+    if is_secret(token) {
+        Ok(Some(token.to_owned()))
+    } else {
+        Err("has no token: delete it, and the next start writes a new one".to_owned())
     }
 }
 

@@ -97,9 +97,10 @@ pub fn check_source(database: &Path, file: &Path) -> Result {
         return refused("is a file of the database itself; name a backup of it");
     }
     let has_content = |path: PathBuf| fs::metadata(path).is_ok_and(|found| found.len() > 0);
-    match JOURNALS.iter().any(|end| has_content(with_end(file, end))) {
-        true => refused(IN_USE),
-        false => Ok(()),
+    if JOURNALS.iter().any(|end| has_content(with_end(file, end))) {
+        refused(IN_USE)
+    } else {
+        Ok(())
     }
 }
 

@@ -72,9 +72,10 @@ impl FileWatch {
         for (path, known) in &self.found {
             // A failing file system doesn't mean the file is gone.
             if file_id(path).is_ok_and(|found| found != *known) {
-                return Some(match *path == self.database {
-                    true => FileLoss::Moved(path.clone()),
-                    false => FileLoss::Journal(path.clone()),
+                return Some(if *path == self.database {
+                    FileLoss::Moved(path.clone())
+                } else {
+                    FileLoss::Journal(path.clone())
                 });
             }
         }

@@ -395,23 +395,40 @@ mod tests {
             .filter(|file| file.ends_with(".rs"))
             .map(str::to_owned)
             .collect();
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut found = BTreeSet::new();
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let text = fs::read_to_string(&path).unwrap();
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (file, code) in sources() {
             let mut lines = code.lines().map(str::trim_start);
             let names_one = |line: &str| {
                 let names = ["Postgres", "Sqlite", "SQLSTATE", "postgres: "];
                 !line.starts_with("//") && names.iter().any(|name| line.contains(name))
             };
             if lines.any(names_one) {
-                found.insert(path.file_name().unwrap().to_string_lossy().into_owned());
+                found.insert(file);
             }
         }
         // For tests: it shows the statements of either database.
         found.remove("probe.rs");
         assert_eq!(found, listed);
+    }
+
+    /// Returns the code of each file of this crate, by its path in `src`, without its tests.
+    pub(crate) fn sources() -> Vec<(String, String)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut folders = vec![root.clone()];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+                let file = path.strip_prefix(&root).unwrap().to_string_lossy();
+                found.push((file.into_owned(), code.to_owned()));
+            }
+        }
+        found
     }
 }

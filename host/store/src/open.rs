@@ -402,9 +402,10 @@ fn refuse_emptied(path: &Path) -> Result {
     let real = real_path(path);
     let log = with_end(&real, "-wal");
     let log_bytes = bytes(&log).unwrap_or(0);
-    let what = match is_missing {
-        true => "the file is missing",
-        false => "the file is empty",
+    let what = if is_missing {
+        "the file is missing"
+    } else {
+        "the file is empty"
     };
     let restore = format!(
         "put the file back, or restore a backup with `campanile db restore FILE --force`; to begin a new record, delete {}* first",

@@ -386,9 +386,10 @@ impl Server {
         }
         first.close().await?;
         second.close().await?;
-        match is_shared {
-            true => refused(TRANSACTION_POOLING),
-            false => Ok(()),
+        if is_shared {
+            refused(TRANSACTION_POOLING)
+        } else {
+            Ok(())
         }
     }
 }
@@ -503,11 +504,12 @@ async fn check_role(connection: &mut PgConnection, role: ServerRole) -> Result<(
         ServerRole::Primary => IS_STANDBY,
     };
     let answer = sqlx::raw_sql(question).fetch_one(connection).await?;
-    match answer.try_get::<bool, _>(0)? {
-        true => Err(sqlx::Error::Protocol(format!(
+    if answer.try_get::<bool, _>(0)? {
+        Err(sqlx::Error::Protocol(format!(
             "it is a standby or accepts no writes, and the address has target_session_attrs={role}"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -534,9 +536,10 @@ fn options(server: &str) -> Result<PgConnectOptions> {
         let mut keys = address.query_pairs().map(|(key, _)| key);
         keys.any(|key| SSL_MODE_KEYS.contains(&key.as_ref()))
     };
-    match is_local(&options) || address.is_ok_and(|address| names_ssl_mode(&address)) {
-        true => Ok(options),
-        false => Ok(options.ssl_mode(PgSslMode::VerifyFull)),
+    if is_local(&options) || address.is_ok_and(|address| names_ssl_mode(&address)) {
+        Ok(options)
+    } else {
+        Ok(options.ssl_mode(PgSslMode::VerifyFull))
     }
 }
 

@@ -80,9 +80,10 @@ impl Db {
         };
         let (mut expected, mut others) = (Vec::new(), Vec::new());
         for migration in POSTGRES_MIGRATIONS.iter() {
-            let tables = match is_applied(migration.version) {
-                true => &mut expected,
-                false => &mut others,
+            let tables = if is_applied(migration.version) {
+                &mut expected
+            } else {
+                &mut others
             };
             tables.extend(created_tables(migration.sql.as_str()));
         }

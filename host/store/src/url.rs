@@ -77,9 +77,10 @@ impl PostgresUrl {
         let name = |option: &&str| option.split('=').next().unwrap_or_default().to_owned();
         let known = |option: &&str| TOOL_OPTIONS.contains(&name(option).as_str());
         let options: Vec<&str> = options.split('&').filter(known).collect();
-        match options.is_empty() {
-            true => place.to_owned(),
-            false => format!("{place}?{}", options.join("&")),
+        if options.is_empty() {
+            place.to_owned()
+        } else {
+            format!("{place}?{}", options.join("&"))
         }
     }
 
@@ -183,11 +184,12 @@ impl FromStr for DatabaseUrl {
     fn from_str(text: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
         let invalid = |what: String| Err(InvalidDatabaseUrl(what));
         let Some((scheme, rest)) = text.split_once(':') else {
-            return match text.contains('@') {
-                true => invalid("is not the address of a database".to_owned()),
-                false => invalid(format!(
+            return if text.contains('@') {
+                invalid("is not the address of a database".to_owned())
+            } else {
+                invalid(format!(
                     "is {text:?}, which is not the address of a database"
-                )),
+                ))
             };
         };
         match scheme {

@@ -54,9 +54,10 @@ pub async fn check(
         redaction: Redaction::of(&stage.secrets),
     };
     let (undisturbed, left) = check.undisturbed().await?;
-    let numbers = match undisturbed.is_repeatable() {
-        true => chosen(undisturbed.effects.len(), effects_max),
-        false => BTreeSet::new(),
+    let numbers = if undisturbed.is_repeatable() {
+        chosen(undisturbed.effects.len(), effects_max)
+    } else {
+        BTreeSet::new()
     };
     let mut found = Idempotence {
         broken: Vec::new(),

@@ -127,9 +127,10 @@ pub async fn drain(
     let Some(host) = hosts::find(tx, name).await? else {
         return Err(unknown(tx, name).await?);
     };
-    let changed = match undo {
-        true => hosts::end_drain(tx, host.id).await?,
-        false => hosts::drain(tx, host.id, by, now).await?,
+    let changed = if undo {
+        hosts::end_drain(tx, host.id).await?
+    } else {
+        hosts::drain(tx, host.id, by, now).await?
     };
     if !changed {
         return Err(ScheduleError::Conflict(
@@ -143,9 +144,10 @@ pub async fn drain(
             },
         ));
     }
-    let (kind, what) = match undo {
-        true => (EventKind::HostResumed, "claims launches again"),
-        false => (EventKind::HostDrained, "claims nothing more"),
+    let (kind, what) = if undo {
+        (EventKind::HostResumed, "claims launches again")
+    } else {
+        (EventKind::HostDrained, "claims nothing more")
     };
     let detail = format!("by {by}: the host {what}");
     changes::record(tx, now, kind, name, &detail).await?;

@@ -54,13 +54,15 @@ pub async fn remove(
     }
     packages::clear_pending(tx, name).await?;
     let sizes = package_removal::remove_bytes(tx, name, now).await?;
-    match keeps_history {
-        true => package_removal::mark_missing(tx, name, now).await?,
-        false => package_removal::forget(tx, name).await?,
+    if keeps_history {
+        package_removal::mark_missing(tx, name, now).await?
+    } else {
+        package_removal::forget(tx, name).await?
     }
-    let detail = match keeps_history {
-        true => format!("by {by}; its versions stay on record"),
-        false => format!("by {by}"),
+    let detail = if keeps_history {
+        format!("by {by}; its versions stay on record")
+    } else {
+        format!("by {by}")
     };
     changes::record(tx, now, EventKind::PackageRemoved, name, &detail).await?;
     Ok(RemovedPackage {
@@ -88,14 +90,16 @@ fn refuse_schedules(package: &str, others: &[(String, Origin)]) -> Result {
     }
     let names = others.iter().take(NAMED_MAX);
     let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-    let more = match others.len() > NAMED_MAX {
-        true => " and others",
-        false => "",
+    let more = if others.len() > NAMED_MAX {
+        " and others"
+    } else {
+        ""
     };
     let of_file = others.iter().any(|(_, origin)| *origin == Origin::File);
-    let how = match of_file {
-        true => "`campanile schedule remove`, or from the schedules file",
-        false => "`campanile schedule remove`",
+    let how = if of_file {
+        "`campanile schedule remove`, or from the schedules file"
+    } else {
+        "`campanile schedule remove`"
     };
     Err(ScheduleError::Refused(format!(
         "schedules launch the package `{package}`: `{}`{more}; remove them with {how}, or give them another package",

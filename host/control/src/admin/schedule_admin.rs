@@ -95,9 +95,10 @@ pub async fn revise(
         drop_past_slots(tx, schedule, "edited", now).await?;
         now.max(state.cursor_at)
     };
-    let next_slot = match state.enabled {
-        true => next_slot(tx, state, &rule, &wanted.policies, cursor_at).await?,
-        false => None,
+    let next_slot = if state.enabled {
+        next_slot(tx, state, &rule, &wanted.policies, cursor_at).await?
+    } else {
+        None
     };
     let number = state.revision + 1;
     let revised = ScheduleState {
@@ -131,9 +132,10 @@ fn has_same_timing(before: &Revision, wanted: &ScheduleDefinition) -> bool {
 async fn store_revision(tx: &mut Tx, revision: &Revision, state: &ScheduleState) -> Result {
     let (enabled, origin) = (state.enabled, state.origin);
     let (cursor_at, next) = (state.cursor_at, state.next_slot);
-    match schedules::revise(tx, revision, enabled, origin, cursor_at, next).await? {
-        true => Ok(()),
-        false => Err(ScheduleError::Raced(revision.name.clone())),
+    if schedules::revise(tx, revision, enabled, origin, cursor_at, next).await? {
+        Ok(())
+    } else {
+        Err(ScheduleError::Raced(revision.name.clone()))
     }
 }
 

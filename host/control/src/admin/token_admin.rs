@@ -268,9 +268,10 @@ pub fn needs_seal(role: Role) -> bool {
 
 /// Pure: return the role of a token, and the role on record if that doesn't count.
 fn counted_role(row: &TokenRow, key: &ApprovalKey) -> (Role, Option<Role>) {
-    match needs_seal(row.role) && !row.is_sealed_by(key) {
-        true => (Role::Editor, Some(row.role)),
-        false => (row.role, None),
+    if needs_seal(row.role) && !row.is_sealed_by(key) {
+        (Role::Editor, Some(row.role))
+    } else {
+        (row.role, None)
     }
 }
 

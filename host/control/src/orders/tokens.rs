@@ -75,9 +75,10 @@ impl Order for NewToken {
             namespace: self.namespace.as_ref(),
             expires_in: self.expires.map(|span| span.0),
         };
-        let key = match self.seals() {
-            true => Some(desk.key()?),
-            false => None,
+        let key = if self.seals() {
+            Some(desk.key()?)
+        } else {
+            None
         };
         Ok(token_admin::create(tx, wanted, key, desk.now).await?)
     }

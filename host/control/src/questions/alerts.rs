@@ -46,9 +46,10 @@ impl Question for ListAlerts {
 
     async fn ask(&self, _: &str, _: &Desk<'_>, tx: &mut Tx) -> Result<Page<Self::Answer>, Problem> {
         let limit = limit(self.limit);
-        let rows = match self.all {
-            true => alerts::list(tx, self.after, limit).await?,
-            false => alerts::list_unresolved(tx, self.after, limit).await?,
+        let rows = if self.all {
+            alerts::list(tx, self.after, limit).await?
+        } else {
+            alerts::list_unresolved(tx, self.after, limit).await?
         };
         Ok(Page::of(rows, limit, |row| row.id.to_string()))
     }

@@ -147,9 +147,10 @@ async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Prob
         let (id, slot, schedule, status) = (row.id, row.scheduled_time, &row.schedule, row.status);
         format!("\n  {id}  {slot}  {schedule}  {status}")
     });
-    let more = match found.len() > CANDIDATES_MAX {
-        true => "\n  and more",
-        false => "",
+    let more = if found.len() > CANDIDATES_MAX {
+        "\n  and more"
+    } else {
+        ""
     };
     let lines: String = lines.collect();
     let message = format!("the ids of several launches begin with {id}:{lines}{more}");

@@ -172,11 +172,12 @@ impl FromStr for Pattern {
     /// The error is a clause.
     fn from_str(text: &str) -> Result<Pattern, String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/*".contains(&byte);
-        match (1..=128).contains(&text.len()) && text.bytes().all(is_plain) {
-            true => Ok(Pattern(text.to_owned())),
-            false => Err(format!(
+        if (1..=128).contains(&text.len()) && text.bytes().all(is_plain) {
+            Ok(Pattern(text.to_owned()))
+        } else {
+            Err(format!(
                 "is {text:?}, which matches no name: use 1 to 128 letters, digits, `.`, `_` or `-`, and `*` for any characters"
-            )),
+            ))
         }
     }
 }

@@ -62,9 +62,10 @@ pub fn plan(
     };
     let decided = evaluator.evaluate(&progress, now, SLOTS_MAX);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
-    let overlap_decisions = match is_missing {
-        true => vec![None; decided.decisions.len()],
-        false => overlap_decisions(due.id, &decided, policies, &mut active, now),
+    let overlap_decisions = if is_missing {
+        vec![None; decided.decisions.len()]
+    } else {
+        overlap_decisions(due.id, &decided, policies, &mut active, now)
     };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;

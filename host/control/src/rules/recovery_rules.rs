@@ -40,9 +40,10 @@ pub fn recovery_action(
         RecoveryAction::Abandon("recovery_attempts")
     } else if orphan.missing_since.is_some() {
         // Recovered if its package comes back within the age limit.
-        match is_too_old {
-            true => RecoveryAction::Abandon("package_missing"),
-            false => RecoveryAction::RunAgain,
+        if is_too_old {
+            RecoveryAction::Abandon("package_missing")
+        } else {
+            RecoveryAction::RunAgain
         }
     } else if is_too_old {
         RecoveryAction::Abandon("recovery_age")

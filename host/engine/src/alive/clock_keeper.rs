@@ -64,9 +64,10 @@ impl ClockKeeper {
     /// Note that the wall clock stepped. The clock itself says already that the time is unknown.
     fn pause(&mut self, ctx: &Ctx, step_us: i64) {
         self.paused_at.get_or_insert(ctx.clock.monotonic());
-        let until = match ctx.db.url().is_shared() {
-            true => "the database's clock is measured".to_owned(),
-            false => format!("it has not stepped for {} s", CONFIRM.as_secs()),
+        let until = if ctx.db.url().is_shared() {
+            "the database's clock is measured".to_owned()
+        } else {
+            format!("it has not stepped for {} s", CONFIRM.as_secs())
         };
         let detail = format!(
             "this machine's clock stepped by {}; the host decides, claims and recovers nothing until {until}",
@@ -189,9 +190,10 @@ impl Ctx {
     /// Note that this host's time moved by seconds: until every host has followed and has renewed its leases, a lease that
     /// looks expired proves nothing.
     fn note_jump(&self) {
-        let measured = match self.db.url().is_shared() {
-            true => CLOCK_INTERVAL,
-            false => Duration::ZERO,
+        let measured = if self.db.url().is_shared() {
+            CLOCK_INTERVAL
+        } else {
+            Duration::ZERO
         };
         let until = self.clock.monotonic().plus(measured + self.settings.lease);
         self.recover_after_us

@@ -125,18 +125,20 @@ impl Service for DiskKeeper {
                 self.trial_since = None;
             }
         }
-        Ok(match ctx.disk_low.load(Ordering::Relaxed) {
-            true => Next::After(self.pause),
-            false => Self::first(ctx),
+        Ok(if ctx.disk_low.load(Ordering::Relaxed) {
+            Next::After(self.pause)
+        } else {
+            Self::first(ctx)
         })
     }
 }
 
 /// Pure: whether `free` bytes are too few. A disk that was low has room only with an eighth more than the reserve.
 fn is_short(free: u64, reserve: u64, was_low: bool) -> bool {
-    match was_low {
-        true => free < reserve.saturating_add(reserve / 8).max(ROOM_MIN_BYTES),
-        false => free < reserve,
+    if was_low {
+        free < reserve.saturating_add(reserve / 8).max(ROOM_MIN_BYTES)
+    } else {
+        free < reserve
     }
 }
 

@@ -144,11 +144,10 @@ impl LeaseKeeper {
             FileLoss::Moved(_) => EngineError::FileMoved(ctx.db.url().to_string()),
             FileLoss::Journal(path) => EngineError::JournalLost {
                 path,
-                hint: match merged {
-                    true => "the database has everything that was recorded: start again",
-                    false => {
-                        "another process has begun a new one, so the database lacks what was recorded since: run `campanile audit verify`, and restore a backup if it finds a fault"
-                    }
+                hint: if merged {
+                    "the database has everything that was recorded: start again"
+                } else {
+                    "another process has begun a new one, so the database lacks what was recorded since: run `campanile audit verify`, and restore a backup if it finds a fault"
                 },
             },
             FileLoss::Overwritten(path) => EngineError::FileOverwritten(path),
@@ -240,9 +239,10 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let handed_back = uncalled::hand_back(ctx, &mut tx, now).await?;
     // A host that is still loading its packages leaves the chores to others.
     let is_serving = *ctx.serving.borrow();
-    let chores = match is_serving {
-        true => chores::renew_or_take(ctx, &mut tx, now).await?,
-        false => None,
+    let chores = if is_serving {
+        chores::renew_or_take(ctx, &mut tx, now).await?
+    } else {
+        None
     };
     crash::point("before_heartbeat_commit");
     tx.commit().await?;

@@ -377,9 +377,10 @@ async fn unless_alive(
     if let Some((before, _)) = last {
         let now = db.server_time().await?.unwrap_or(before);
         // A heartbeat from the future was recorded by a wrong clock.
-        let until_silent = match before.since(now) > lease {
-            true => Duration::ZERO,
-            false => lease.saturating_sub(now.since(before)),
+        let until_silent = if before.since(now) > lease {
+            Duration::ZERO
+        } else {
+            lease.saturating_sub(now.since(before))
         };
         let until = Instant::now() + wait.min(until_silent);
         while Instant::now() < until {

@@ -119,9 +119,10 @@ impl Bucket {
     /// Return how long to wait until a launch is allowed: zero when one is allowed now.
     fn wait(&self, rate: Rate, now: Timestamp) -> Duration {
         let excess = self.used_at(rate, now) + 1.0 - rate.most();
-        match excess > 1e-9 {
-            true => Duration::from_secs_f64(excess / rate.refill()),
-            false => Duration::ZERO,
+        if excess > 1e-9 {
+            Duration::from_secs_f64(excess / rate.refill())
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -174,9 +175,10 @@ impl Shares {
     /// Returns how many of `free` permits a launch leaves to on-time ones: none unless it's late.
     fn reserved(&self, free: usize, late: bool) -> usize {
         let total = free + self.held;
-        let reserved = match late && total >= RESERVED_FROM {
-            true => (total / RESERVED_PART).max(1),
-            false => 0,
+        let reserved = if late && total >= RESERVED_FROM {
+            (total / RESERVED_PART).max(1)
+        } else {
+            0
         };
         reserved.saturating_sub(self.held - self.late)
     }
@@ -231,9 +233,10 @@ impl Shares {
         let of_namespace = self.may_take_in_namespace(ask.package, now)?;
         let wait = own_wait.max(proposed_wait).max(of_namespace);
         let wait = wait.unwrap_or_default();
-        match wait > Duration::ZERO {
-            true => Err(Refused::Rate(wait)),
-            false => Ok(()),
+        if wait > Duration::ZERO {
+            Err(Refused::Rate(wait))
+        } else {
+            Ok(())
         }
     }
 
@@ -268,10 +271,7 @@ impl Shares {
         };
         self.held += 1;
         self.late += usize::from(ask.late);
-        self.since_turn = match ask.late {
-            true => self.since_turn + 1,
-            false => 0,
-        };
+        self.since_turn = if ask.late { self.since_turn + 1 } else { 0 };
         share.held += 1;
         share.last_given = given;
         if let Some(rate) = ask.quota.launches_per_second {

@@ -60,9 +60,10 @@ pub(crate) async fn due_batch(tx: &mut Tx, rows_max: usize, now: Timestamp) -> R
     }
     let since = now.minus(ON_TIME_MAX);
     let newest_max = Rows::newest_max(rows_max) as i64;
-    let mut due = match are_mixed {
-        true => schedules::newest_due_of_operators(tx, since, now, newest_max).await?,
-        false => schedules::newest_due(tx, since, now, newest_max).await?,
+    let mut due = if are_mixed {
+        schedules::newest_due_of_operators(tx, since, now, newest_max).await?
+    } else {
+        schedules::newest_due(tx, since, now, newest_max).await?
     };
     let newest: HashSet<ScheduleId> = due.iter().map(|due| due.id).collect();
     let mut others = earliest;

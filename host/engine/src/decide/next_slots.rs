@@ -113,9 +113,10 @@ async fn correct_page(
         }
     }
     drop(tx);
-    let corrected = match wrong.is_empty() {
-        true => 0,
-        false => correct(ctx, occasion, wrong, now).await?,
+    let corrected = if wrong.is_empty() {
+        0
+    } else {
+        correct(ctx, occasion, wrong, now).await?
     };
     Ok((corrected, last))
 }

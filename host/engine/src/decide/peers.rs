@@ -11,9 +11,10 @@ use campanile_store::{DbError, Tx, packages};
 
 /// Look which other hosts claim launches. Only a shared database has any.
 pub(crate) async fn look(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<(), DbError> {
-    let live = match ctx.db.url().is_shared() {
-        true => hosts::live(tx).await?,
-        false => Vec::new(),
+    let live = if ctx.db.url().is_shared() {
+        hosts::live(tx).await?
+    } else {
+        Vec::new()
     };
     let claims =
         |host: &Host| host.id != ctx.host && host.is_alive(now) && host.drained_at.is_none();

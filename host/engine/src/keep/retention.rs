@@ -117,9 +117,10 @@ async fn is_late(ctx: &Ctx, now: Timestamp) -> Result<bool> {
 
 impl Retention {
     pub(crate) fn new(ctx: &Ctx) -> Retention {
-        let least = match ctx.db.url().is_shared() {
-            true => LAUNCHES_MIN_SHARED,
-            false => 1,
+        let least = if ctx.db.url().is_shared() {
+            LAUNCHES_MIN_SHARED
+        } else {
+            1
         };
         Retention {
             pass: None,
@@ -290,14 +291,13 @@ impl Retention {
         };
         let Some(&schedule) = cursor.todo.last() else {
             let is_last_page = cursor.is_last_page;
-            pass.stage = match is_last_page {
-                true => Stage::Rest,
-                false => {
-                    let begun = Instant::now();
-                    let next = next_schedules(ctx, cursor.after).await?;
-                    pass.count_read(begun.elapsed(), 1, 0);
-                    Stage::Schedules(next)
-                }
+            pass.stage = if is_last_page {
+                Stage::Rest
+            } else {
+                let begun = Instant::now();
+                let next = next_schedules(ctx, cursor.after).await?;
+                pass.count_read(begun.elapsed(), 1, 0);
+                Stage::Schedules(next)
             };
             return Ok(());
         };

@@ -57,9 +57,10 @@ impl Service for Sealer {
             return Ok(Next::After(INTERVAL));
         }
         let begun = Instant::now();
-        Ok(match seal(ctx, now).await? {
-            true => Next::After(begun.elapsed() * PAUSE),
-            false => Next::After(INTERVAL),
+        Ok(if seal(ctx, now).await? {
+            Next::After(begun.elapsed() * PAUSE)
+        } else {
+            Next::After(INTERVAL)
         })
     }
 }

@@ -107,13 +107,15 @@ pub(crate) fn refusal(
             format!("an operator rolled back from it; {}", again(name))
         }
         None if policy.approval == Approval::Always => {
-            let approve = match package.digest == *digest {
-                true => format!("`{}` approves it", approve_command(name, digest)),
-                false => again(name),
+            let approve = if package.digest == *digest {
+                format!("`{}` approves it", approve_command(name, digest))
+            } else {
+                again(name)
             };
-            let lacks = match counted.ignores_approval {
-                true => "its approval on record isn't sealed with this host's key",
-                false => "no operator has approved it",
+            let lacks = if counted.ignores_approval {
+                "its approval on record isn't sealed with this host's key"
+            } else {
+                "no operator has approved it"
             };
             format!("{lacks}, and `policy.approval` is \"always\"; {approve}")
         }

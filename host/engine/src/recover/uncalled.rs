@@ -20,9 +20,10 @@ pub(crate) struct HandedBack {
 /// Hands back this host's claims that led to no call.
 pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<HandedBack> {
     let claims = ctx.leases.uncalled();
-    let launches = match claims.is_empty() {
-        true => Vec::new(),
-        false => launch::hand_back(tx, ctx.host, &claims, now).await?,
+    let launches = if claims.is_empty() {
+        Vec::new()
+    } else {
+        launch::hand_back(tx, ctx.host, &claims, now).await?
     };
     Ok(HandedBack { claims, launches })
 }

@@ -185,9 +185,10 @@ async fn read(source: impl AsyncRead + Unpin) -> Result<Secret, String> {
     }
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let value = line.strip_suffix('\r').unwrap_or(line);
-    match value.is_empty() {
-        true => Err("it is empty".to_owned()),
-        false => Ok(Secret::new(value)),
+    if value.is_empty() {
+        Err("it is empty".to_owned())
+    } else {
+        Ok(Secret::new(value))
     }
 }
 

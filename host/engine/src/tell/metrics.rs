@@ -256,9 +256,10 @@ impl Metrics {
 
     /// Count a file of the plugins folder that was loaded, or rejected.
     pub(crate) fn count_load(&self, is_usable: bool) {
-        match is_usable {
-            true => self.loaded.inc(),
-            false => self.rejected.inc(),
+        if is_usable {
+            self.loaded.inc()
+        } else {
+            self.rejected.inc()
         };
     }
 

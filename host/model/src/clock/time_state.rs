@@ -131,9 +131,10 @@ impl TimeState {
                 return Look::Confirmed(moved);
             }
         }
-        match pause_us >= SUSPENDED_US {
-            true => Look::Resumed,
-            false => Look::Steady,
+        if pause_us >= SUSPENDED_US {
+            Look::Resumed
+        } else {
+            Look::Steady
         }
     }
 

@@ -86,9 +86,10 @@ impl Logs {
     /// Returns the size of the kept lines in bytes, or the whole limit if lines were dropped because of it.
     pub(crate) fn bytes(&self) -> u64 {
         let is_full = self.dropped.is_some() && self.refused_by_host.is_none();
-        let bytes = match is_full {
-            false => self.bytes,
-            true => self.bytes_max.max(1),
+        let bytes = if is_full {
+            self.bytes_max.max(1)
+        } else {
+            self.bytes
         };
         bytes as u64
     }

@@ -77,9 +77,10 @@ pub(crate) fn add_program_input<T: HasProgramTexts>(
 
 fn texts<T: HasProgramTexts>(state: &mut T, variables: bool) -> wasmtime::Result<&Texts> {
     let known = state.program_texts();
-    let is_known = match variables {
-        true => known.variables.is_some(),
-        false => known.arguments.is_some(),
+    let is_known = if variables {
+        known.variables.is_some()
+    } else {
+        known.arguments.is_some()
     };
     let made = match (is_known, variables) {
         (true, _) => None,
@@ -92,9 +93,10 @@ fn texts<T: HasProgramTexts>(state: &mut T, variables: bool) -> wasmtime::Result
         (false, false) => Some(Texts::of(state.cli().get_arguments()?.into_iter())),
     };
     let known = state.program_texts();
-    let slot = match variables {
-        true => &mut known.variables,
-        false => &mut known.arguments,
+    let slot = if variables {
+        &mut known.variables
+    } else {
+        &mut known.arguments
     };
     if made.is_some() {
         *slot = made;

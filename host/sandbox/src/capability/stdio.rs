@@ -70,9 +70,10 @@ impl Capture {
             .last()
             .map_or(&[][..], |chunk| chunk.invalid());
         let is_begun = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
-        let whole = match beyond > 0 && is_begun {
-            true => head.len() - last.len(),
-            false => head.len(),
+        let whole = if beyond > 0 && is_begun {
+            head.len() - last.len()
+        } else {
+            head.len()
         };
         let dropped = beyond + (head.len() - whole) as u64;
         (

@@ -223,9 +223,10 @@ impl FairShares {
                 continue;
             };
             let first = queue.pop_front();
-            match queue.is_empty() {
-                true => drop(state.waiting.remove(&package)),
-                false => state.turns.push_back(Arc::clone(&package)),
+            if queue.is_empty() {
+                drop(state.waiting.remove(&package))
+            } else {
+                state.turns.push_back(Arc::clone(&package))
             }
             let Some(Waiter { amount, give, .. }) = first.filter(|first| !first.give.is_closed())
             else {

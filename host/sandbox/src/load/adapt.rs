@@ -43,15 +43,16 @@ pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, 
     encode(module, outline, adapter_of(outline)).or_else(|error| {
         let reason = format!("{error:#}");
         let reason = one_line(&reason);
-        refuse(match outline.carries_wit {
-            true => format!(
+        refuse(if outline.carries_wit {
+            format!(
                 "this core module does not do what its WIT metadata says ({reason}); \
                  build it again with matching versions of wit-bindgen and campanile-sdk"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "this program for WASI preview 1 cannot be run as a component ({reason}); \
                  build it again with a current toolchain, preferably for wasm32-wasip2"
-            ),
+            )
         })
     })
 }

@@ -45,9 +45,12 @@ pub(crate) enum Entry {
 /// Check, compile and link `bytes`. The cost of compiling is not estimated again if it `is_known` to be acceptable.
 pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Code, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
-        let recognised = recognise(bytes, |bytes| match is_known {
-            true => Ok(()),
-            false => check_features(engines, bytes),
+        let recognised = recognise(bytes, |bytes| {
+            if is_known {
+                Ok(())
+            } else {
+                check_features(engines, bytes)
+            }
         })?;
         let footprint = component_size::check(&recognised.component, engines.component_limits())?;
         if !is_known {
@@ -133,9 +136,10 @@ fn link(
         ))
     };
     let instance = engine.linker.instantiate_pre(component).map_err(refuse)?;
-    let entry = match recognised.form.is_command() {
-        true => command::GuestIndices::new(&instance).map(Entry::Command),
-        false => task::GuestIndices::new(&instance).map(Entry::Task),
+    let entry = if recognised.form.is_command() {
+        command::GuestIndices::new(&instance).map(Entry::Command)
+    } else {
+        task::GuestIndices::new(&instance).map(Entry::Task)
     };
     let entry = entry.map_err(refuse)?;
     let describe = describe::GuestIndices::new(&instance).ok();

@@ -48,9 +48,12 @@ pub(crate) fn check(component: &[u8], limits: &ComponentLimits) -> Result<Footpr
             ));
         }
     };
-    let count = |what: &str, has: u64, limit: u32, key: &str| match has > limit.into() {
-        true => too_large(&counted(has, what), limit, &raise(key)),
-        false => Ok(()),
+    let count = |what: &str, has: u64, limit: u32, key: &str| {
+        if has > limit.into() {
+            too_large(&counted(has, what), limit, &raise(key))
+        } else {
+            Ok(())
+        }
     };
     let instances_max = limits.core_instances_max;
     count(

@@ -37,9 +37,10 @@ pub(crate) fn check_memories(outline: &Outline) -> Result<(), Refusal> {
 pub(crate) fn check_component_imports(outline: &Outline) -> Result<(), Refusal> {
     let called = outline.called_imports.iter();
     let missing: Vec<String> = called.filter(|name| !is_provided(name)).cloned().collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(not_provided(&missing)),
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(not_provided(&missing))
     }
 }
 
@@ -57,9 +58,10 @@ pub(crate) fn check_core_module(outline: &Outline) -> Result<(), Refusal> {
     if outline.carries_wit || outline.exports.iter().any(|name| name == "_start") {
         return Ok(());
     }
-    let what = match outline.imports.is_empty() {
-        true => "this core module",
-        false => "this library for WASI preview 1",
+    let what = if outline.imports.is_empty() {
+        "this core module"
+    } else {
+        "this library for WASI preview 1"
     };
     refuse(format!(
         "{what} carries no WIT metadata and exports no `_start`, so nothing says how to call it; {BUILD}"
@@ -110,12 +112,13 @@ pub(crate) fn exports_task(outline: &Outline) -> Result<bool, Refusal> {
         return refuse(newer(&format!("imports `{name}`")));
     }
     if let Some(version) = exported(outline, TASK_INTERFACE) {
-        return match version.starts_with("0.1.") {
-            true => Ok(true),
-            false => refuse(format!(
+        return if version.starts_with("0.1.") {
+            Ok(true)
+        } else {
+            refuse(format!(
                 "this component was built for campanile:task@{version} and this version of Campanile speaks 0.1; \
                  build it with the campanile-sdk of this version"
-            )),
+            ))
         };
     }
     if let Some(version) = exported(outline, COMMAND_INTERFACE) {

@@ -58,9 +58,10 @@ pub(crate) fn recognise(
     let outline = Outline::of(bytes)?;
     foreign::check_memories(&outline)?;
     let (form, component) = if outline.is_component {
-        let form = match foreign::exports_task(&outline)? {
-            true => Form::TypedComponent,
-            false => Form::CommandComponent,
+        let form = if foreign::exports_task(&outline)? {
+            Form::TypedComponent
+        } else {
+            Form::CommandComponent
         };
         foreign::check_component_imports(&outline)?;
         check_code(bytes)?;
@@ -70,9 +71,10 @@ pub(crate) fn recognise(
         adapt::check_imports(&outline)?;
         check_code(bytes)?;
         let component = adapt::component_of(bytes, &outline)?;
-        let form = match foreign::exports_task(&Outline::of(&component)?)? {
-            true => Form::CoreModuleWithWit,
-            false => Form::Preview1Command,
+        let form = if foreign::exports_task(&Outline::of(&component)?)? {
+            Form::CoreModuleWithWit
+        } else {
+            Form::Preview1Command
         };
         (form, Cow::Owned(component))
     };

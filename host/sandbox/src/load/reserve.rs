@@ -172,9 +172,10 @@ impl Shift {
         };
         let push = |code: &mut InstructionSink<'_>, params: std::ops::Range<u32>| {
             for param in params {
-                match pointers.contains(&param) {
-                    true => raise(code, param),
-                    false => drop(code.local_get(param)),
+                if pointers.contains(&param) {
+                    raise(code, param);
+                } else {
+                    code.local_get(param);
                 }
             }
         };
@@ -393,9 +394,10 @@ impl Reencode for Shift {
 
     /// A call of an import goes to its wrapper.
     fn function_index(&mut self, function: u32) -> Result<u32, Error> {
-        Ok(match function < self.imported() {
-            true => self.wrappers() + function,
-            false => function,
+        Ok(if function < self.imported() {
+            self.wrappers() + function
+        } else {
+            function
         })
     }
 

@@ -45,12 +45,13 @@ pub(crate) async fn run(
         }
     };
     let started = Instant::now();
-    let input = match code.form.is_command() {
-        true => match Input::prepare(&mut call, &ledger).await {
+    let input = if code.form.is_command() {
+        match Input::prepare(&mut call, &ledger).await {
             Ok(input) => Some(input),
             Err(failure) => return Report::of_failure(*failure),
-        },
-        false => None,
+        }
+    } else {
+        None
     };
     // Preparing a program's input is a part of the call.
     let timeout = call.limits.timeout.saturating_sub(started.elapsed());
@@ -66,9 +67,10 @@ pub(crate) async fn run(
     };
     let wall = started.elapsed();
     let state = store.into_data();
-    let verdict = match state.shared.effects.have_crashed() {
-        true => Err(Failure::new(Outcome::Cancelled, Crash.to_string())),
-        false => verdict(ended, &state),
+    let verdict = if state.shared.effects.have_crashed() {
+        Err(Failure::new(Outcome::Cancelled, Crash.to_string()))
+    } else {
+        verdict(ended, &state)
     };
     report(verdict, state, wall, cpu).await
 }

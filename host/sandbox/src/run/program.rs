@@ -102,10 +102,11 @@ impl Input {
         let refused = |message| Box::new(outcome::Failure::before_call(Outcome::Refused, message));
         let mut arguments = vec![program.argv0.clone().unwrap_or(task)];
         let mut variables = Vec::new();
-        let values: JsonObject = match program.needs_context() {
-            true => serde_json::from_str(&context)
-                .map_err(|error| refused(format!("the context is not a JSON object: {error}")))?,
-            false => JsonObject::new(),
+        let values: JsonObject = if program.needs_context() {
+            serde_json::from_str(&context)
+                .map_err(|error| refused(format!("the context is not a JSON object: {error}")))?
+        } else {
+            JsonObject::new()
         };
         let mut values = ContextValues::new(&values, ARGUMENT_BYTES_MAX);
         for (template, number) in program.args.iter().zip(1..) {

@@ -174,9 +174,10 @@ impl Redaction {
                 let values = self.by_letters[values.clone()].iter().copied();
                 values.filter_map(move |value| {
                     let sought = &self.values[value];
-                    match sought.is_begun(letters, is_whole)? {
-                        true => Some(Begun::Value(value)),
-                        false => Some(Begun::Little),
+                    if sought.is_begun(letters, is_whole)? {
+                        Some(Begun::Value(value))
+                    } else {
+                        Some(Begun::Little)
                     }
                 })
             });
@@ -206,9 +207,10 @@ impl Redaction {
 
     /// Returns `json` with values replaced even in keys and numbers. Parts without any keep their spelling.
     pub(crate) fn json_text(&self, json: &JsonText) -> JsonText {
-        match self.values.is_empty() {
-            true => json.clone(),
-            false => JsonText::of_checked(self.part(json.as_str())),
+        if self.values.is_empty() {
+            json.clone()
+        } else {
+            JsonText::of_checked(self.part(json.as_str()))
         }
     }
 
@@ -239,9 +241,10 @@ impl Redaction {
             Ok(JsonParts::Number(number)) => {
                 let mut text = number.to_owned();
                 self.text(&mut text);
-                match text == number {
-                    true => text,
-                    false => Value::String(text).to_string(),
+                if text == number {
+                    text
+                } else {
+                    Value::String(text).to_string()
                 }
             }
             Ok(JsonParts::Word(word)) => word.to_owned(),
@@ -385,9 +388,10 @@ impl Automaton {
 
     /// Return the values that begin where `state` is reached.
     fn matches(&self, state: StateID) -> impl Iterator<Item = usize> {
-        let count = match self.nfa.is_match(state) {
-            true => self.nfa.match_len(state),
-            false => 0,
+        let count = if self.nfa.is_match(state) {
+            self.nfa.match_len(state)
+        } else {
+            0
         };
         (0..count).map(move |index| self.nfa.match_pattern(state, index).as_usize())
     }

@@ -154,9 +154,10 @@ fn text_bytes(report: &Report) -> usize {
 
 /// Remove the values of `secrets` from `report`. Return it with the processor time that this took.
 async fn redacted(report: Report, cuts: Cuts, secrets: &Arc<Secrets>) -> (Report, Duration) {
-    let bytes = match secrets.is_empty() {
-        true => 0,
-        false => text_bytes(&report),
+    let bytes = if secrets.is_empty() {
+        0
+    } else {
+        text_bytes(&report)
     };
     if bytes == 0 {
         return (report, Duration::ZERO);

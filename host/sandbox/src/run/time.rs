@@ -31,14 +31,17 @@ pub(crate) async fn bounded<T>(
     stop: &StopSignal,
 ) -> Ended<T> {
     let mut calling = pin!(calling);
-    let leased = poll_fn(|cx| match stop.is_dropped() {
-        true => Poll::Ready(Ended::Dropped),
-        false => calling.as_mut().poll(cx).map(|returned| match returned {
-            Some(Ok(value)) => Ended::Returned(value),
-            Some(Err(_)) if stop.is_dropped() => Ended::Dropped,
-            Some(Err(error)) => Ended::Broke(error),
-            None => Ended::CpuSpent,
-        }),
+    let leased = poll_fn(|cx| {
+        if stop.is_dropped() {
+            Poll::Ready(Ended::Dropped)
+        } else {
+            calling.as_mut().poll(cx).map(|returned| match returned {
+                Some(Ok(value)) => Ended::Returned(value),
+                Some(Err(_)) if stop.is_dropped() => Ended::Dropped,
+                Some(Err(error)) => Ended::Broke(error),
+                None => Ended::CpuSpent,
+            })
+        }
     });
     tokio::select! {
         // A finished call counts as finished, even in its last moment. Most calls end at their first poll, and set no

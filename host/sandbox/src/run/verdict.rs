@@ -170,12 +170,9 @@ fn parsed<T: DeserializeOwned>(
     })?;
     let value = serde_json::from_str(&text).map_err(|error| {
         let is_json = serde_json::from_str::<JsonText>(&text).is_ok();
-        invalid_output(match is_json {
-            true => format!(
+        invalid_output(if is_json { format!(
                 "the task's {name} is not a JSON object: return one, with the keys for dependent tasks"
-            ),
-            false => format!("the task's {name} is not JSON: {error}"),
-        })
+            ) } else { format!("the task's {name} is not JSON: {error}") })
     });
     value.map(Some)
 }

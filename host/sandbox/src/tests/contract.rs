@@ -92,14 +92,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let from = entry.unwrap().path();
         let to = to.join(from.file_name().unwrap());
-        match from.is_dir() {
-            true => {
-                fs::create_dir(&to).unwrap();
-                copy(&from, &to);
-            }
-            false => {
-                fs::copy(&from, &to).unwrap();
-            }
+        if from.is_dir() {
+            fs::create_dir(&to).unwrap();
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
         }
     }
 }

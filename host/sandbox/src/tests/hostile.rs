@@ -38,9 +38,10 @@ async fn the_host_does_not_keep_long_texts_for_a_request() {
     ] {
         let with = |bytes| {
             // A path begins with the slash before the letters.
-            let (at, length) = match setter.starts_with("set-path") {
-                true => (131_072, bytes),
-                false => (131_073, bytes),
+            let (at, length) = if setter.starts_with("set-path") {
+                (131_072, bytes)
+            } else {
+                (131_073, bytes)
             };
             long_texts(
                 bytes,

@@ -153,15 +153,12 @@ async fn a_long_write_is_taken_whole_and_no_part_of_a_secret_is_left() {
         assert!(!text.contains("hunt"), "{about}");
         assert!(text[at..].starts_with("[secret db]"), "{about}");
         let whole = 200_005;
-        match stdio_bytes_max < whole {
-            true => {
-                let dropped = (whole - stdio_bytes_max) as u64;
-                assert_eq!(report.stdout_bytes_dropped, dropped, "{about}");
-            }
-            false => {
-                assert_eq!(text.len(), whole - 16 + "[secret db]".len(), "{about}");
-                assert!(text.ends_with("\nend\n"), "{about}");
-            }
+        if stdio_bytes_max < whole {
+            let dropped = (whole - stdio_bytes_max) as u64;
+            assert_eq!(report.stdout_bytes_dropped, dropped, "{about}");
+        } else {
+            assert_eq!(text.len(), whole - 16 + "[secret db]".len(), "{about}");
+            assert!(text.ends_with("\nend\n"), "{about}");
         }
     }
 }

@@ -24,11 +24,12 @@ impl FromStr for GroupName {
     fn from_str(name: &str) -> Result<GroupName, String> {
         let is_plain =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        match (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
-            true => Ok(GroupName(name.to_owned())),
-            false => Err(format!(
+        if (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+            Ok(GroupName(name.to_owned()))
+        } else {
+            Err(format!(
                 "is {name:?}, which cannot name a group: use 1 to {LENGTH_MAX} lower-case letters, digits, `-` or `_`"
-            )),
+            ))
         }
     }
 }

@@ -269,9 +269,10 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
         queued.sort_by_key(|launch| launch.class != LaunchClass::OnTime);
     }
     for launch in queued {
-        let at_once_max = match launch.alone {
-            true => 1,
-            false => policies.at_once_max(),
+        let at_once_max = if launch.alone {
+            1
+        } else {
+            policies.at_once_max()
         };
         if started < at_once_max {
             open.push(launch.launch);

@@ -100,9 +100,10 @@ pub(super) fn lines(decided: &SlotDecisions) -> Vec<String> {
         let first = clock(decision.first);
         let launched = |word: &str, fire_time: Timestamp| {
             assert_eq!((decision.last, decision.count), (decision.first, 1));
-            match fire_time == decision.first {
-                true => format!("{first} {word}"),
-                false => format!("{first} {word}, fires {}", clock(fire_time)),
+            if fire_time == decision.first {
+                format!("{first} {word}")
+            } else {
+                format!("{first} {word}, fires {}", clock(fire_time))
             }
         };
         match decision.action {

@@ -39,9 +39,10 @@ impl CronRule {
     /// When the expression is not of the dialect or never fires, or an override means nothing to it.
     pub(super) fn parse(text: &RuleText, key: HashKey) -> Result<CronRule, RuleError> {
         let trimmed = text.expression.trim_matches([' ', '\t']);
-        let expression = match trimmed.starts_with('@') {
-            true => fields_of_macro(trimmed),
-            false => Ok(text.expression.as_str()),
+        let expression = if trimmed.starts_with('@') {
+            fields_of_macro(trimmed)
+        } else {
+            Ok(text.expression.as_str())
         };
         let fields = expression.and_then(|expression| Fields::parse(expression, key));
         let mut fields =
@@ -145,9 +146,10 @@ fn times(fields: &Fields) -> Result<Schedule, RuleError> {
     let [second, minute, hour, _, month, _] = fields.with_specs().map(|(field, spec)| {
         let numbers: Vec<String> = field.numbers().map(|number| number.to_string()).collect();
         // The crate shares one set for `*`; a list would store sixty numbers for each rule.
-        match field.is_full(spec) {
-            true => "*".to_owned(),
-            false => numbers.join(","),
+        if field.is_full(spec) {
+            "*".to_owned()
+        } else {
+            numbers.join(",")
         }
     });
     let text = format!("{second} {minute} {hour} * {month} *");

@@ -126,15 +126,16 @@ fn translated(fields: &[String]) -> Option<String> {
 
 /// Rewrites a weekday field counting from 1 for Sunday using names. Returns `None` if it's malformed.
 fn renumbered(field: &str) -> Option<String> {
-    let weekday = |text: &str| match is_digits(text) {
-        true => {
+    let weekday = |text: &str| {
+        if is_digits(text) {
             let number: u8 = text
                 .parse()
                 .ok()
                 .filter(|number| (1..=7).contains(number))?;
             Some(DAY_OF_WEEK.show(number - 1, true))
+        } else {
+            Some(text.to_owned())
         }
-        false => Some(text.to_owned()),
     };
     let item = |item: &str| -> Option<String> {
         if let Some((day, week)) = item.split_once('#') {
@@ -189,9 +190,10 @@ fn zone_before(text: &str) -> Option<RuleError> {
     };
     let zone = quoted(name);
     let rest = rest.join(" ");
-    let line = match parses(&rest) {
-        true => format!("write `{rest}` alone"),
-        false => "write the fields alone".to_owned(),
+    let line = if parses(&rest) {
+        format!("write `{rest}` alone")
+    } else {
+        "write the fields alone".to_owned()
     };
     Some(RuleError::new(
         format!("the expression has the time zone {zone} in it"),
@@ -211,9 +213,10 @@ fn wrapped(text: &str) -> Option<RuleError> {
         "cron" if parses(inner) => refused(format!("write `{inner}`, without `cron()`")),
         "cron" => {
             let fields: Vec<&str> = inner.split_whitespace().collect();
-            match fields.len() == 6 && is_year(fields[5]) {
-                true => Some(event_bridge(&fields)),
-                false => refused("write five fields, as in `30 2 * * *`".to_owned()),
+            if fields.len() == 6 && is_year(fields[5]) {
+                Some(event_bridge(&fields))
+            } else {
+                refused("write five fields, as in `30 2 * * *`".to_owned())
             }
         }
         "rate" => refused(match Period::parse(Part::whole(inner)) {
@@ -228,9 +231,10 @@ fn wrapped(text: &str) -> Option<RuleError> {
 /// Explains durations like `PT5M` and repetitions like `R/2026-01-01T00:00:00Z/PT1H`.
 fn iso_8601(text: &str) -> Option<RuleError> {
     let repeats = text.starts_with('R') && text.contains("/P");
-    let duration = match repeats {
-        true => &text[text.rfind("/P")? + 1..],
-        false => text,
+    let duration = if repeats {
+        &text[text.rfind("/P")? + 1..]
+    } else {
+        text
     };
     let digits = |letter: char| letter.is_ascii_digit();
     let rest = duration
@@ -381,13 +385,12 @@ fn random(text: &str) -> Option<RuleError> {
         .map(|(part, hashed)| hashed.as_deref().unwrap_or(part.text))
         .collect();
     let line = line.join(" ");
-    let hint = match parses(&line) {
-        true => {
-            format!("write `{line}`: a value chosen by hash, which stays the same for a schedule")
-        }
-        false => "write `H`, or `H(0-29)`: a value chosen by hash, which stays the same for a \
+    let hint = if parses(&line) {
+        format!("write `{line}`: a value chosen by hash, which stays the same for a schedule")
+    } else {
+        "write `H`, or `H(0-29)`: a value chosen by hash, which stays the same for a \
                   schedule"
-            .to_owned(),
+            .to_owned()
     };
     Some(specs[index].refusal(*part, "is a random value of another cron", hint))
 }

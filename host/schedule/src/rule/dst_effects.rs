@@ -66,14 +66,16 @@ impl Rule {
         };
         let (first, last) = (effect.local, effect.local_last);
         let several = first != last;
-        let last = match first.date() == last.date() {
-            true => time_text(last),
-            false => clock_text(last),
+        let last = if first.date() == last.date() {
+            time_text(last)
+        } else {
+            clock_text(last)
         };
         let first = clock_text(first);
-        let (local, are, they) = match several {
-            true => (format!("{first} to {last}"), "are", "they fire"),
-            false => (first, "is", "it fires"),
+        let (local, are, they) = if several {
+            (format!("{first} to {last}"), "are", "they fire")
+        } else {
+            (first, "is", "it fires")
         };
         let left_out = format!("{local} {are} left out by the clock");
         let twice = format!("{local} {are} shown twice by the clock");

@@ -106,9 +106,10 @@ impl Fields {
             for minute in self.minute.numbers() {
                 for second in self.second.numbers() {
                     let time = format!("{hour:02}:{minute:02}");
-                    times.push(match self.has_seconds() {
-                        true => format!("{time}:{second:02}"),
-                        false => time,
+                    times.push(if self.has_seconds() {
+                        format!("{time}:{second:02}")
+                    } else {
+                        time
                     });
                 }
             }

@@ -56,9 +56,12 @@ impl FieldSpec {
     fn unwound(&self, first: &Value, last: &Value, step: usize) -> String {
         let show = |number: u8| self.show(number, first.named && last.named);
         let start = self.folded(first.number);
-        let span = |from: u8, to: u8| match from == to {
-            true => show(from),
-            false => format!("{}-{}", show(from), show(to)),
+        let span = |from: u8, to: u8| {
+            if from == to {
+                show(from)
+            } else {
+                format!("{}-{}", show(from), show(to))
+            }
         };
         if start <= last.number {
             return span(start, last.number);

@@ -111,13 +111,12 @@ impl FieldSpec {
             ));
         }
         let named = !is_digits(text);
-        let number = match named {
-            true => self.named(part)?,
-            false => {
-                let number = text.parse().ok();
-                let number = number.filter(|number| (self.min..=self.written_max).contains(number));
-                number.ok_or_else(|| self.out_of_range(part))?
-            }
+        let number = if named {
+            self.named(part)?
+        } else {
+            let number = text.parse().ok();
+            let number = number.filter(|number| (self.min..=self.written_max).contains(number));
+            number.ok_or_else(|| self.out_of_range(part))?
         };
         Ok(Value { number, named })
     }
@@ -179,9 +178,10 @@ impl FieldSpec {
 
     /// Print `number` as expressions have it, as a name if it was `named`.
     pub(super) fn show(&self, number: u8, named: bool) -> String {
-        match named {
-            true => short(&self.name_of(number)),
-            false => number.to_string(),
+        if named {
+            short(&self.name_of(number))
+        } else {
+            number.to_string()
         }
     }
 }

@@ -80,9 +80,10 @@ impl Fields {
             return 0;
         }
         let (by_number, by_weekday) = (self.by_number(month), self.by_weekday(month));
-        match self.match_both_days() {
-            true => by_number & by_weekday,
-            false => by_number | by_weekday,
+        if self.match_both_days() {
+            by_number & by_weekday
+        } else {
+            by_number | by_weekday
         }
     }
 
@@ -92,9 +93,10 @@ impl Fields {
     pub(super) fn allow_day(&self, month: &Month, day: u8) -> (bool, bool) {
         let holds = |days: u32| days >> day & 1 == 1;
         let (number, weekday) = (holds(self.by_number(month)), holds(self.by_weekday(month)));
-        match self.match_both_days() {
-            true => (number, weekday),
-            false => (number || weekday, number || weekday),
+        if self.match_both_days() {
+            (number, weekday)
+        } else {
+            (number || weekday, number || weekday)
         }
     }
 

@@ -148,9 +148,10 @@ impl CronRule {
             if !fits {
                 mismatches.push(FieldMismatch {
                     field: spec.name,
-                    written: match field.is_hashed() {
-                        true => format!("{written} = {}", field.resolved().normal_form(spec)),
-                        false => written,
+                    written: if field.is_hashed() {
+                        format!("{written} = {}", field.resolved().normal_form(spec))
+                    } else {
+                        written
                     },
                     shown,
                 });
@@ -160,9 +161,10 @@ impl CronRule {
     }
 
     fn written_fields(&self, written: &str) -> Vec<String> {
-        let spelled = match written.trim_start_matches([' ', '\t']).starts_with('@') {
-            true => self.fields.normal_form(),
-            false => written.to_owned(),
+        let spelled = if written.trim_start_matches([' ', '\t']).starts_with('@') {
+            self.fields.normal_form()
+        } else {
+            written.to_owned()
         };
         let mut texts: Vec<String> = words(&spelled).map(|word| word.text.to_owned()).collect();
         if texts.len() < self.fields.with_specs().len() {

@@ -130,9 +130,12 @@ impl<I: Installation> Call<'_, I> {
         let page = self.installation.ask(&self.of, question).await?;
         let found = page.answer.len();
         let is_short = found < wanted.map_or(50, |wanted| wanted as usize);
-        let note = page.next.map(|next| match Q::IS_SEARCH && is_short {
-            true => searched_note(found, &next),
-            false => next_page_note(&next),
+        let note = page.next.map(|next| {
+            if Q::IS_SEARCH && is_short {
+                searched_note(found, &next)
+            } else {
+                next_page_note(&next)
+            }
         });
         Ok(Answer::new(&page.answer)?.note(note))
     }
@@ -174,9 +177,10 @@ impl<I: Installation> Call<'_, I> {
             }
             question.after = next;
         }
-        let removed = match tail.is_empty() {
-            true => self.run(None).await?.2,
-            false => None,
+        let removed = if tail.is_empty() {
+            self.run(None).await?.2
+        } else {
+            None
         };
         Answer::logs(tail, &self.of, &wanted, removed)
     }

@@ -114,9 +114,10 @@ fn refuse_browser(headers: &HeaderMap) -> Result<()> {
 
 /// Return what rmcp says about a message that it refuses.
 fn refused(status: StatusCode, text: &str) -> ApiProblem {
-    let code = match status.is_client_error() {
-        true => ErrorCode::InvalidArgument,
-        false => ErrorCode::Internal,
+    let code = if status.is_client_error() {
+        ErrorCode::InvalidArgument
+    } else {
+        ErrorCode::Internal
     };
     let problem = ApiProblem::new(status, code, format!("the message is refused: {text}"));
     problem.hint("send it as a client of the Model Context Protocol does, by its transport `streamable HTTP`")

@@ -19,9 +19,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let ListAlerts { all, after, .. } = call.query.question()?;
     let now = call.now();
     let mut tx = call.read().await?;
-    let rows = match all {
-        true => alerts::list(&mut tx, after, SHOWN_MAX).await?,
-        false => alerts::list_unresolved(&mut tx, after, SHOWN_MAX).await?,
+    let rows = if all {
+        alerts::list(&mut tx, after, SHOWN_MAX).await?
+    } else {
+        alerts::list_unresolved(&mut tx, after, SHOWN_MAX).await?
     };
     let silences = alerts::silences(&mut tx, now, SHOWN_MAX).await?;
     drop(tx);
@@ -31,10 +32,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         "Alerts",
         html! {
             p {
-                @match all {
-                    true => { a href="/alerts" { "Only alerts that are not resolved" } },
-                    false => { a href="/alerts?all=true" { "Also resolved alerts" } },
-                }
+                @if all { a href="/alerts" { "Only alerts that are not resolved" } } @else { a href="/alerts?all=true" { "Also resolved alerts" } }
             }
             @if rows.is_empty() {
                 (empty("No alert.", html! {

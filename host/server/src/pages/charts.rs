@@ -19,9 +19,10 @@ pub(super) fn sparkline(outcomes: &[LaunchStatus]) -> Markup {
         *counts.entry(outcome.as_str()).or_default() += 1;
     }
     let counts = counts.iter().map(|(word, count)| format!("{count} {word}"));
-    let text = match outcomes.is_empty() {
-        true => "no launches".to_owned(),
-        false => Vec::from_iter(counts).join(", "),
+    let text = if outcomes.is_empty() {
+        "no launches".to_owned()
+    } else {
+        Vec::from_iter(counts).join(", ")
     };
     let (width, height) = (outcomes.len().max(1) * 8, 18);
     html! {

@@ -34,9 +34,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let row = schedule_admin::find(&mut tx, name).await?;
     let current = definition::read(&row.definition).map_err(unreadable)?;
     let is_typed = !visit.typed.is_empty();
-    let form = match is_typed {
-        true => Form::of(visit.typed.fields().to_vec()),
-        false => Form::of(bodies::fields(&Definition::from(current.clone()))),
+    let form = if is_typed {
+        Form::of(visit.typed.fields().to_vec())
+    } else {
+        Form::of(bodies::fields(&Definition::from(current.clone())))
     };
     let wanted = typed(&form, name);
     let preview = match (&wanted, is_typed) {
@@ -163,9 +164,10 @@ fn preview_part(preview: &Redefinition, now: Timestamp) -> Markup {
 
 /// Return what a field has, with its hostile characters written out: those of JSON as JSON does.
 fn shown<'f>(form: &'f Form, name: &str) -> Cow<'f, str> {
-    match JSON.contains(&name) {
-        true => printable_json(form.get(name)),
-        false => printable(form.get(name)),
+    if JSON.contains(&name) {
+        printable_json(form.get(name))
+    } else {
+        printable(form.get(name))
     }
 }
 

@@ -53,9 +53,10 @@ pub(super) fn words(day: &CalendarDay) -> String {
         .in_skipped_range
         .then(|| "in a range of skipped slots".to_owned());
     let parts = Vec::from_iter(parts.chain(range)).join(", ");
-    match parts.is_empty() {
-        true => "no slot".to_owned(),
-        false => parts,
+    if parts.is_empty() {
+        "no slot".to_owned()
+    } else {
+        parts
     }
 }
 
@@ -148,9 +149,10 @@ fn line_path(year: &Year, values: &[(i64, u64)], most: u64) -> String {
         let part = u128::from(*value) * HEIGHT as u128 / u128::from(most.max(1));
         let y = HEIGHT - i64::try_from(part).unwrap_or(HEIGHT);
         // Writing to a String cannot fail. A day by itself is a short line.
-        let _ = match before == Some(day - 1) {
-            true => write!(path, "L{x} {y}"),
-            false => write!(path, "M{x} {y}h2"),
+        let _ = if before == Some(day - 1) {
+            write!(path, "L{x} {y}")
+        } else {
+            write!(path, "M{x} {y}h2")
         };
         before = Some(*day);
     }

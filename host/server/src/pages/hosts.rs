@@ -23,10 +23,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         "Hosts",
         html! {
             p {
-                @match all {
-                    true => { a href="/hosts" { "Only live and drained hosts" } },
-                    false => { a href="/hosts?all=true" { "Also hosts that have stopped or died" } },
-                }
+                @if all { a href="/hosts" { "Only live and drained hosts" } } @else { a href="/hosts?all=true" { "Also hosts that have stopped or died" } }
             }
             @if hosts.is_empty() {
                 (empty("No host is on record.", html! { "Start one: " code { "campanile serve" } "." }))
@@ -42,21 +39,22 @@ fn part(visit: &Visit, host: &HostReport, now: Timestamp) -> Markup {
     let labels = Vec::from_iter(host.labels.iter()).join(", ");
     let is_drained = host.drained_at.is_some();
     let name = shell(&host.name);
-    let form = match is_drained {
-        true => ActionForm {
+    let form = if is_drained {
+        ActionForm {
             action: "undrain",
             label: "Let it claim launches again",
             hidden: &[("name", &host.name)],
             fields: html! {},
             command: format!("campanile host drain {name} --undo"),
-        },
-        false => ActionForm {
+        }
+    } else {
+        ActionForm {
             action: "drain",
             label: "Drain",
             hidden: &[("name", &host.name)],
             fields: html! { p { "It claims nothing more. Its runs end." } },
             command: format!("campanile host drain {name}"),
-        },
+        }
     };
     html! {
         article.host {

@@ -29,9 +29,10 @@ pub(super) fn query(parameters: &[(&str, &str)]) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(given);
     let query = query.finish();
-    match query.is_empty() {
-        true => query,
-        false => format!("?{query}"),
+    if query.is_empty() {
+        query
+    } else {
+        format!("?{query}")
     }
 }
 

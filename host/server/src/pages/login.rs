@@ -41,15 +41,12 @@ pub(super) fn send_there(uri: &Uri) -> Response<Body> {
 pub(super) async fn keep(parts: &Parts, body: Body) -> Response<Body> {
     let length = parts.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let form = match length.is_some_and(|length| length <= KEPT_BYTES_MAX) {
-        true => {
-            let read = read_body(&parts.headers, body, KEPT_BYTES_MAX).await;
-            read.and_then(|body| Form::read(&parts.headers, &body)).ok()
-        }
-        false => {
-            discard(body, upload::BYTES_MAX).await;
-            None
-        }
+    let form = if length.is_some_and(|length| length <= KEPT_BYTES_MAX) {
+        let read = read_body(&parts.headers, body, KEPT_BYTES_MAX).await;
+        read.and_then(|body| Form::read(&parts.headers, &body)).ok()
+    } else {
+        discard(body, upload::BYTES_MAX).await;
+        None
     };
     let (kept, problem) = match &form {
         Some(form) if form.file.is_none() => (
@@ -73,10 +70,7 @@ fn own_path(wanted: &str) -> &str {
         .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let is_own =
         wanted.starts_with('/') && !wanted.starts_with("//") && !wanted.starts_with("/login");
-    match is_plain && is_own {
-        true => wanted,
-        false => "/",
-    }
+    if is_plain && is_own { wanted } else { "/" }
 }
 
 /// Answer one request.

@@ -297,9 +297,10 @@ fn visited(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
         }
     }
     let query = Query::read(&query.finish(), (page.query)())?;
-    match query.has_zero() {
-        true => Err(ApiProblem::invalid("the query has a zero character")),
-        false => Ok((query, done)),
+    if query.has_zero() {
+        Err(ApiProblem::invalid("the query has a zero character"))
+    } else {
+        Ok((query, done))
     }
 }
 
@@ -378,12 +379,13 @@ async fn answer(
                 memory_for_body(&state, &key, &parts.headers, bytes_max).await?
             }
         };
-        let typed = match is_post {
-            true => Form::read(
+        let typed = if is_post {
+            Form::read(
                 &parts.headers,
                 &read_body(&parts.headers, body, bytes_max).await?,
-            )?,
-            false => Form::default(),
+            )?
+        } else {
+            Form::default()
         };
         Ok((query, done, typed, upload_turn))
     };

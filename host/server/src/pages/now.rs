@@ -66,9 +66,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     };
     let LaunchPage { rows: failures, .. } =
         launch::search(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
-    let first_packages = match launch::list(&mut tx, None, 1).await?.is_empty() {
-        true => Some(packages::list(&mut tx, None, None, PACKAGES_MAX).await?),
-        false => None,
+    let first_packages = if launch::list(&mut tx, None, 1).await?.is_empty() {
+        Some(packages::list(&mut tx, None, None, PACKAGES_MAX).await?)
+    } else {
+        None
     };
     let running = stats::oldest_runs(&mut tx, ROWS_MAX).await?;
     let now = Now {

@@ -128,9 +128,10 @@ pub(super) fn next_page(visit: &Visit, after: Option<&str>) -> Markup {
         let query = visit.call.query.next_page("");
         let others = query.split('&').filter(|part| !part.starts_with("after="));
         let others = Vec::from_iter(others).join("&");
-        match others.is_empty() {
-            true => visit.call.uri.clone(),
-            false => format!("{}?{others}", visit.call.uri),
+        if others.is_empty() {
+            visit.call.uri.clone()
+        } else {
+            format!("{}?{others}", visit.call.uri)
         }
     });
     let next =

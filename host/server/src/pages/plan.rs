@@ -23,9 +23,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let is_asked = ["from", "to", "schedule", "outage"]
         .iter()
         .any(|name| query.all(name).next().is_some());
-    let (report, more_at) = match is_asked {
-        true => (read::forecast(&visit.call, None).await?, None),
-        false => read::beginning_of_forecast(&visit.call).await?,
+    let (report, more_at) = if is_asked {
+        (read::forecast(&visit.call, None).await?, None)
+    } else {
+        read::beginning_of_forecast(&visit.call).await?
     };
     let now = visit.call.now();
     let day_end = now.plus(DAY).to_string();

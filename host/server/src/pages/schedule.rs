@@ -114,9 +114,10 @@ fn next(visit: &Visit, detail: &ScheduleDetail, slots: &[Slot], now: Timestamp) 
     let name = detail.schedule.schedule.name();
     let skip = |slot: &Slot| {
         let at = slot.at.to_string();
-        let (action, label, undo) = match slot.is_skipped {
-            true => ("restore", "Restore", " --undo"),
-            false => ("skip", "Skip", ""),
+        let (action, label, undo) = if slot.is_skipped {
+            ("restore", "Restore", " --undo")
+        } else {
+            ("skip", "Skip", "")
         };
         let form = ActionForm {
             action,

@@ -18,9 +18,10 @@ pub(super) fn short(text: &str, chars_max: usize) -> String {
     let first: String = text.chars().take(chars_max).collect();
     let shown = line(&first);
     let cut: String = shown.chars().take(chars_max).collect();
-    match first.len() < text.len() || cut.len() < shown.len() {
-        true => format!("{cut}…"),
-        false => cut,
+    if first.len() < text.len() || cut.len() < shown.len() {
+        format!("{cut}…")
+    } else {
+        cut
     }
 }
 
@@ -52,9 +53,10 @@ pub(super) fn span(span: Duration) -> String {
 
 /// Return where a time is, seen from `now`: `in 5 min 0 s`, or `2 h 3 min ago`.
 pub(super) fn distance(at: Timestamp, now: Timestamp) -> String {
-    match at > now {
-        true => format!("in {}", span(at.since(now))),
-        false => format!("{} ago", span(now.since(at))),
+    if at > now {
+        format!("in {}", span(at.since(now)))
+    } else {
+        format!("{} ago", span(now.since(at)))
     }
 }
 

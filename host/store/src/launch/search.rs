@@ -211,9 +211,10 @@ impl Windows {
     ) -> Result<Vec<Candidate>> {
         match self {
             Windows::All(from, before) => {
-                let window = match filter.is_of_failures() {
-                    true => window_of_failures(tx, *from, *before, size).await?,
-                    false => window(tx, *from, *before, size).await?,
+                let window = if filter.is_of_failures() {
+                    window_of_failures(tx, *from, *before, size).await?
+                } else {
+                    window(tx, *from, *before, size).await?
                 };
                 *before = window.last().map_or(*before, |launch| launch.id);
                 Ok(window)

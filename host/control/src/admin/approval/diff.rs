@@ -165,9 +165,12 @@ fn requests(from: &Manifest, to: &Manifest, grants: &RecordedGrants) -> Vec<Requ
     let before = evaluate_requests(&from.requests, grants);
     let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
-    let requested = after.iter().map(|request| match has(&before, request) {
-        true => (request, "kept"),
-        false => (request, "added"),
+    let requested = after.iter().map(|request| {
+        if has(&before, request) {
+            (request, "kept")
+        } else {
+            (request, "added")
+        }
     });
     let gone = before.iter().filter(|request| !has(&after, request));
     let all = requested.chain(gone.map(|request| (request, "removed")));

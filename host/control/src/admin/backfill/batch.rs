@@ -44,9 +44,10 @@ impl SkippedSlots {
             ..SkippedSlots::default()
         };
         for (first, last) in backfills::slots_to_skip(tx, state.id, first, last).await? {
-            match first == last {
-                true => _ = skipped.slots.insert(first),
-                false => skipped.ranges.push((first, last)),
+            if first == last {
+                _ = skipped.slots.insert(first)
+            } else {
+                skipped.ranges.push((first, last))
             }
         }
         let days = removed_launches::settled_days(tx, state.id, first.day(), last.day()).await?;

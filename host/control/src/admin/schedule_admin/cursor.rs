@@ -32,12 +32,11 @@ pub async fn reset_cursor(
     let to = reset.to.unwrap_or(now);
     check(tx, &schedule, to, now).await?;
     let state = &schedule.state;
-    let next = match state.enabled {
-        true => {
-            let (rule, policies) = parse(&schedule)?;
-            next_slot(tx, state, &rule, &policies, to).await?
-        }
-        false => None,
+    let next = if state.enabled {
+        let (rule, policies) = parse(&schedule)?;
+        next_slot(tx, state, &rule, &policies, to).await?
+    } else {
+        None
     };
     schedules::reset_cursor(tx, state.id, to, next, now).await?;
     let moved = corrections::CursorReset {

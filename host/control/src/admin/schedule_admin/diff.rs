@@ -83,9 +83,10 @@ pub fn diff(
             None => diff.added.push(wanted),
             Some(other) if !is_owned(other) && !is_changed(other, &wanted, origin) => {
                 let holder = Holder::of(other);
-                match holder.yields_to(&wanted, origin) {
-                    true => diff.added.push(wanted),
-                    false => diff.held.push((wanted, holder)),
+                if holder.yields_to(&wanted, origin) {
+                    diff.added.push(wanted)
+                } else {
+                    diff.held.push((wanted, holder))
                 }
             }
             Some(schedule) => {

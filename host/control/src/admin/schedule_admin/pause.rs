@@ -118,14 +118,16 @@ pub async fn resume(tx: &mut Tx, name: &str, by: &str, catch_up: bool, now: Time
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
-    let owed_from = match catch_up {
-        true => schedule.state.cursor_at,
-        false => now,
+    let owed_from = if catch_up {
+        schedule.state.cursor_at
+    } else {
+        now
     };
     resume_from(tx, &schedule, owed_from, now).await?;
-    let detail = match catch_up {
-        true => format!("by {by}, the slots of the pause are decided like others that were missed"),
-        false => format!("by {by}"),
+    let detail = if catch_up {
+        format!("by {by}, the slots of the pause are decided like others that were missed")
+    } else {
+        format!("by {by}")
     };
     Ok(changes::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?)
 }

@@ -108,9 +108,10 @@ async fn apply(tx: &mut Tx, changed: &Changed, origin: Origin, now: Timestamp) -
     if !is_pause_only || schedule.state.origin != origin {
         revise(tx, schedule, wanted, origin, now).await?;
     }
-    match differences.iter().any(of_pause) {
-        true => follow_definition(tx, wanted, now).await,
-        false => Ok(()),
+    if differences.iter().any(of_pause) {
+        follow_definition(tx, wanted, now).await
+    } else {
+        Ok(())
     }
 }
 

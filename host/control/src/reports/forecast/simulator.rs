@@ -225,9 +225,10 @@ impl Simulator<'_> {
             if of.next_slot.is_none_or(|slot| slot > self.now) {
                 return;
             }
-            let beside = match of.policies.has_limit_at_once() {
-                true => OverlapState::new(self.active(schedule)),
-                false => OverlapState::default(),
+            let beside = if of.policies.has_limit_at_once() {
+                OverlapState::new(self.active(schedule))
+            } else {
+                OverlapState::default()
             };
             let spec = SlotEvaluator {
                 schedule: of.due.id,

@@ -272,12 +272,11 @@ impl Walk<'_> {
             let mut rows = page;
             if is_full {
                 // The launches of its last moment may continue on the next page.
-                match rows.first().is_some_and(|first| first.decided_at < last) {
-                    true => rows.retain(|launch| launch.decided_at < last),
-                    false => {
-                        let end = last.plus(Duration::from_micros(1));
-                        rows = seals::decided(&mut tx, last, end, i64::MAX).await?;
-                    }
+                if rows.first().is_some_and(|first| first.decided_at < last) {
+                    rows.retain(|launch| launch.decided_at < last)
+                } else {
+                    let end = last.plus(Duration::from_micros(1));
+                    rows = seals::decided(&mut tx, last, end, i64::MAX).await?;
                 }
             }
             let next = rows.last().map(|launch| launch.decided_at);

@@ -185,9 +185,10 @@ impl LaunchTrace {
             }
             _ => history::caught_up_after(tx, id, launch.last_scheduled_time).await?,
         };
-        let beside = match was_queued(&decided) {
-            true => history::concurrent(tx, id, launch).await?,
-            false => Vec::new(),
+        let beside = if was_queued(&decided) {
+            history::concurrent(tx, id, launch).await?
+        } else {
+            Vec::new()
         };
         let mut runs = Vec::new();
         for run in history::runs(tx, launch.id).await? {

@@ -234,9 +234,10 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
                 format!("skipped: the timing was changed while it was paused ({detail})"),
             ),
             _ => {
-                let which = match is_overdue {
-                    true => "that was undecided when a pause began",
-                    false => "of a pause",
+                let which = if is_overdue {
+                    "that was undecided when a pause began"
+                } else {
+                    "of a pause"
                 };
                 let text = format!("{detail}; skipped, as is each slot {which}");
                 (FindingKind::Resumed, text)

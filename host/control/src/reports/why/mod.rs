@@ -168,9 +168,10 @@ impl FromStr for When {
             TimeText::Local(local) => local.date().map(|date| date.year()),
             TimeText::BeforeNow(_) | TimeText::AfterNow(_) => None,
         };
-        match year.is_none_or(|year| (1970..2100).contains(&year)) {
-            true => Ok(When(when)),
-            false => Err(InvalidWhen::OutsideOfRules(text.to_owned())),
+        if year.is_none_or(|year| (1970..2100).contains(&year)) {
+            Ok(When(when))
+        } else {
+            Err(InvalidWhen::OutsideOfRules(text.to_owned()))
         }
     }
 }
@@ -310,9 +311,10 @@ fn named(other: &DecidedLaunch) -> String {
 /// Return a length of time as text: milliseconds count below a minute only.
 fn span(length: Duration) -> String {
     const EXACT_BELOW: Duration = Duration::from_secs(60);
-    let whole = match length < EXACT_BELOW {
-        true => Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
-        false => Duration::from_secs(length.as_secs()),
+    let whole = if length < EXACT_BELOW {
+        Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+    } else {
+        Duration::from_secs(length.as_secs())
     };
     text::duration_text(whole)
 }

@@ -268,9 +268,10 @@ impl<'a> ReadableRevision<'a> {
 
     fn next_slot(&self) -> Option<Finding> {
         let slot = self.history.state.next_slot?;
-        Some(match slot <= self.history.now {
-            true => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
-            false => self.coming(slot, "the next slot"),
+        Some(if slot <= self.history.now {
+            Finding::at(FindingKind::Undecided, slot, UNDECIDED)
+        } else {
+            self.coming(slot, "the next slot")
         })
     }
 

@@ -79,9 +79,10 @@ fn waited_for_capacity(trace: &LaunchTrace) -> Option<Finding> {
 }
 
 fn claimed(run: &RunRow) -> Finding {
-    let recovery = match run.is_recovery {
-        true => ", as a recovery",
-        false => "",
+    let recovery = if run.is_recovery {
+        ", as a recovery"
+    } else {
+        ""
     };
     let text = format!("by {}{recovery}: run {}", host(run), run.id);
     Finding::at(FindingKind::Claimed, run.started_at, text)

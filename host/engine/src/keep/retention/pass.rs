@@ -192,9 +192,10 @@ impl Pass {
 
     /// Return the time from the end of this pass to the next one.
     pub(super) fn interval(&self, limits: &RetentionLimits) -> Duration {
-        let least = match self.is_over_size {
-            true => INTERVAL_OVER_SIZE,
-            false => interval(limits),
+        let least = if self.is_over_size {
+            INTERVAL_OVER_SIZE
+        } else {
+            interval(limits)
         };
         least.max(self.read * INTERVAL_PER_READ)
     }

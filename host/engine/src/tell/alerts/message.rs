@@ -114,9 +114,10 @@ fn ntfy(message: &ClaimedAlertMessage, alerts: &[Alert]) -> Content {
             .iter()
             .position(|it| it == word)
     });
-    let tag = match is_firing {
-        true => "rotating_light",
-        false => "white_check_mark",
+    let tag = if is_firing {
+        "rotating_light"
+    } else {
+        "white_check_mark"
     };
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Content {

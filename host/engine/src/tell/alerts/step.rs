@@ -74,11 +74,12 @@ pub(crate) fn step(
             }
         }
     }
-    match (&next.status, &next.clear_at, &next.notified_at)
+    if (&next.status, &next.clear_at, &next.notified_at)
         == (&current.status, &current.clear_at, &current.notified_at)
     {
-        true => Step::Nothing,
-        false => Step::Change(next),
+        Step::Nothing
+    } else {
+        Step::Change(next)
     }
 }
 

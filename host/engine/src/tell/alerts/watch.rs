@@ -196,9 +196,10 @@ impl Watch {
         for _ in 0..SCHEDULES_PAGES_MAX {
             let mut tx = ctx.db.read().await?;
             let after = self.schedules_after;
-            let page = match needs_all {
-                true => alert_facts::schedules_after(&mut tx, after, SCHEDULES_PAGE).await?,
-                false => alert_facts::expecting_after(&mut tx, after, SCHEDULES_PAGE).await?,
+            let page = if needs_all {
+                alert_facts::schedules_after(&mut tx, after, SCHEDULES_PAGE).await?
+            } else {
+                alert_facts::expecting_after(&mut tx, after, SCHEDULES_PAGE).await?
             };
             drop(tx);
             let next = next_page(&page, SCHEDULES_PAGE, |it| it.id, ScheduleId::FIRST);
@@ -344,9 +345,10 @@ async fn evaluate<'r>(
         launches: &alert_facts::newest_launches(tx, id, SLOTS_MAX).await?,
         unfinished: &alert_facts::unfinished(tx, id, UNFINISHED_MAX).await?,
         decision: decision.as_ref(),
-        usual: match watching.iter().any(has_usual) {
-            true => usual(stats::successes(tx, id, USUAL_OF, USUAL_AMONG).await?),
-            false => None,
+        usual: if watching.iter().any(has_usual) {
+            usual(stats::successes(tx, id, USUAL_OF, USUAL_AMONG).await?)
+        } else {
+            None
         },
     };
     let subject_id = id.to_string();

@@ -59,9 +59,10 @@ impl PackageMetrics {
     pub(super) fn count(&self, package: &str, usage: &Usage, record_bytes: u64) {
         let mut of_each = lock(&self.of_each);
         // The empty name does not count among them.
-        let package = match of_each.contains_key(package) || of_each.len() < PACKAGES_MAX {
-            true => package,
-            false => "",
+        let package = if of_each.contains_key(package) || of_each.len() < PACKAGES_MAX {
+            package
+        } else {
+            ""
         };
         if !of_each.contains_key(package) {
             of_each.insert(package.to_owned(), self.counters_of(package));

@@ -38,9 +38,10 @@ pub(crate) fn request(spans: &[Span], host: &str) -> String {
 
 fn span(span: &Span) -> Value {
     let parent = span.parent.map(hex).unwrap_or_default();
-    let kind = match parent.is_empty() || span.name.starts_with("launch ") {
-        true => SPAN_KIND_CONSUMER,
-        false => SPAN_KIND_INTERNAL,
+    let kind = if parent.is_empty() || span.name.starts_with("launch ") {
+        SPAN_KIND_CONSUMER
+    } else {
+        SPAN_KIND_INTERNAL
     };
     let status = match &span.error {
         Some(message) => json!({"code": STATUS_ERROR, "message": message}),

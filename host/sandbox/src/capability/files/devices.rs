@@ -78,9 +78,10 @@ pub(super) fn open_device(
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
     let null = rustix::fs::open("/dev/null", flags, Mode::empty());
     let null = File::from(null.map_err(|_| ErrorCode::NoDevice)?);
-    let (perms, mode) = match writes {
-        true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
-        false => (FsPerms::ReadOnly, OpenMode::READ),
+    let (perms, mode) = if writes {
+        (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE)
+    } else {
+        (FsPerms::ReadOnly, OpenMode::READ)
     };
     Ok(Descriptor::File(OpenedFile::new(null, perms, mode, false)))
 }

@@ -89,9 +89,10 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
             grant.guest,
         )));
     }
-    let (permissions, mode) = match grant.writable {
-        true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
-        false => (FsPerms::ReadOnly, OpenMode::READ),
+    let (permissions, mode) = if grant.writable {
+        (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE)
+    } else {
+        (FsPerms::ReadOnly, OpenMode::READ)
     };
     let directory = Dir::new(directory, permissions, mode, false);
     let tracked = Tracked {

@@ -200,12 +200,11 @@ async fn open_at(
     }
     let opened = opened?;
     let file = file_behind(files.table.get(&opened)?);
-    match leads_to_pseudo(&parent, file).await {
-        false => Ok(opened),
-        true => {
-            files.table.delete(opened)?;
-            Err(ErrorCode::NotPermitted.into())
-        }
+    if leads_to_pseudo(&parent, file).await {
+        files.table.delete(opened)?;
+        Err(ErrorCode::NotPermitted.into())
+    } else {
+        Ok(opened)
     }
 }
 

@@ -47,9 +47,10 @@ impl From<Errno> for Refused {
 
 /// Refuses a link climbing above the granted directory, which is `depth` levels up.
 pub(super) fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
-    match climb > depth {
-        true => Err(Refused::LeadsOut),
-        false => Ok(()),
+    if climb > depth {
+        Err(Refused::LeadsOut)
+    } else {
+        Ok(())
     }
 }
 

@@ -161,9 +161,10 @@ impl Walk {
             return Err(Unmeasured::TooManyLinked);
         }
         self.found = self.found.plus(Amount::entry(size));
-        match self.found.files > QUOTA_FILES_MOST {
-            true => Err(Unmeasured::TooMany),
-            false => Ok(kind == FileType::Directory),
+        if self.found.files > QUOTA_FILES_MOST {
+            Err(Unmeasured::TooMany)
+        } else {
+            Ok(kind == FileType::Directory)
         }
     }
 }

@@ -260,8 +260,9 @@ pub(super) async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>
 
 /// Refuses like [`admit_move`], then asks whether another name may be added.
 pub(super) async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
-    match Quota::are_same(one.as_ref(), other.as_ref()) {
-        true => admit_entry(other, 0).await,
-        false => Err(ErrorCode::CrossDevice),
+    if Quota::are_same(one.as_ref(), other.as_ref()) {
+        admit_entry(other, 0).await
+    } else {
+        Err(ErrorCode::CrossDevice)
     }
 }

@@ -11,9 +11,10 @@ use crate::capability::files::state::Fd;
 
 /// Returns `flags`, following a final link if `path` ends in a slash.
 pub(super) fn following(flags: PathFlags, path: &str) -> PathFlags {
-    match path.ends_with('/') {
-        true => flags | PathFlags::SYMLINK_FOLLOW,
-        false => flags,
+    if path.ends_with('/') {
+        flags | PathFlags::SYMLINK_FOLLOW
+    } else {
+        flags
     }
 }
 
@@ -30,9 +31,10 @@ pub(super) async fn stat_at(
     let fd = Resource::new_borrow(fd.rep());
     let flags = following(flags, path);
     let found = files.stat_at(fd, flags, path.to_owned()).await?;
-    match path.ends_with('/') && found.type_ != DescriptorType::Directory {
-        true => Err(ErrorCode::NotDirectory.into()),
-        false => Ok(found),
+    if path.ends_with('/') && found.type_ != DescriptorType::Directory {
+        Err(ErrorCode::NotDirectory.into())
+    } else {
+        Ok(found)
     }
 }
 

@@ -41,9 +41,10 @@ impl Destination {
     /// Return where `request` goes, or none when its address is not valid.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<Destination> {
         let uri = request.uri();
-        let scheme = match *uri.scheme()? == Scheme::HTTPS {
-            true => "https",
-            false => "http",
+        let scheme = if *uri.scheme()? == Scheme::HTTPS {
+            "https"
+        } else {
+            "http"
         };
         let authority = uri.authority()?;
         // A user name before the host is never sent. It only deceives a reader of the address.
@@ -87,9 +88,10 @@ impl Destination {
             Ok(address) => format!("[{address}]"),
             Err(_) => self.host.clone(),
         };
-        match self.port == default_port(self.scheme) {
-            true => host,
-            false => format!("{host}:{}", self.port),
+        if self.port == default_port(self.scheme) {
+            host
+        } else {
+            format!("{host}:{}", self.port)
         }
     }
 

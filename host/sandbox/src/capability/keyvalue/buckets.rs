@@ -95,9 +95,10 @@ pub fn entry_bytes(key: &str, value: &[u8]) -> u64 {
 
 /// Refuse growth of a bucket beyond its limit. A bucket that is too large already may shrink.
 pub fn check_growth(before: u64, bytes: u64, bytes_max: u64) -> BucketResult<()> {
-    match bytes > bytes_max && bytes > before {
-        true => Err(BucketError::Full { bytes, bytes_max }),
-        false => Ok(()),
+    if bytes > bytes_max && bytes > before {
+        Err(BucketError::Full { bytes, bytes_max })
+    } else {
+        Ok(())
     }
 }
 

@@ -142,9 +142,10 @@ impl KeyValueView<'_> {
         // A key that occurs many times is looked up once.
         let unique: BTreeSet<&String> = keys.iter().collect();
         let unique: Vec<String> = unique.into_iter().cloned().collect();
-        let values = match in_session {
-            true => self.values_in_session(&grant, &unique).await,
-            false => values(self.shared, &grant, &unique).await,
+        let values = if in_session {
+            self.values_in_session(&grant, &unique).await
+        } else {
+            values(self.shared, &grant, &unique).await
         };
         let values = match values {
             Ok(values) => values,
@@ -247,9 +248,10 @@ impl KeyValueView<'_> {
         let pairs = keys.iter().zip(&known);
         let asked = pairs.filter(|(_, known)| !matches!(known, Known::Value(_)));
         let asked: Vec<String> = asked.map(|(key, _)| key.clone()).collect();
-        let values = match asked.is_empty() {
-            true => Vec::new(),
-            false => values(self.shared, grant, &asked).await?,
+        let values = if asked.is_empty() {
+            Vec::new()
+        } else {
+            values(self.shared, grant, &asked).await?
         };
         let growth = asked.iter().map(|key| entry_bytes(key, &[])).sum();
         self.change_session(grant, growth, |session| {

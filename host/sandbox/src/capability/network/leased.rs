@@ -25,9 +25,10 @@ impl<S: Unpin> LeasedStream<S> {
     /// Return the stream to write to, unless the call is to be dropped.
     fn writable(self: Pin<&mut Self>) -> io::Result<Pin<&mut S>> {
         let this = self.get_mut();
-        match this.stop.is_dropped() {
-            true => Err(io::Error::other("the call is to be dropped")),
-            false => Ok(Pin::new(&mut this.stream)),
+        if this.stop.is_dropped() {
+            Err(io::Error::other("the call is to be dropped"))
+        } else {
+            Ok(Pin::new(&mut this.stream))
         }
     }
 }
@@ -88,9 +89,10 @@ impl Pollable for LeasedOutput {
 #[async_trait]
 impl OutputStream for LeasedOutput {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        match self.stop.is_dropped() {
-            true => Err(StreamError::Trap(Crash.into())),
-            false => self.stream.write(bytes),
+        if self.stop.is_dropped() {
+            Err(StreamError::Trap(Crash.into()))
+        } else {
+            self.stream.write(bytes)
         }
     }
 

@@ -48,9 +48,10 @@ pub(crate) fn host_reach(
     if granted == "*" {
         return Some(Reach::Public);
     }
-    let by_name = match is_private {
-        true => Reach::Private,
-        false => Reach::Public,
+    let by_name = if is_private {
+        Reach::Private
+    } else {
+        Reach::Public
     };
     if let Some(domain) = granted.strip_prefix("*.") {
         let below = host
@@ -113,9 +114,10 @@ pub(crate) fn plain_host(host: &str) -> String {
 
 /// Returns a host for use in messages. No valid name is longer, and showing part of one could reveal part of a secret.
 pub(crate) fn shown_host(host: &str) -> &str {
-    match host.len() <= SHOWN_HOST_BYTES_MAX {
-        true => host,
-        false => "a name of more than 253 bytes",
+    if host.len() <= SHOWN_HOST_BYTES_MAX {
+        host
+    } else {
+        "a name of more than 253 bytes"
     }
 }
 

@@ -103,11 +103,14 @@ fn check_header(name: &str, value: &str, grants: &Grants) -> Result<(), String> 
             "the host sets the header {name:?} of a message: leave it out"
         ));
     }
-    let granted = |secret: &str| match grants.secrets.contains(secret) {
-        true => Ok(String::new()),
-        false => Err(format!(
-            "names the secret {secret:?}, which the package's sidecar file does not grant in `grants.secrets`"
-        )),
+    let granted = |secret: &str| {
+        if grants.secrets.contains(secret) {
+            Ok(String::new())
+        } else {
+            Err(format!(
+                "names the secret {secret:?}, which the package's sidecar file does not grant in `grants.secrets`"
+            ))
+        }
     };
     let filled = fill(value, granted).map_err(|what| format!("the header {name:?} {what}"))?;
     match HeaderValue::from_str(&filled) {
@@ -130,11 +133,12 @@ pub(crate) fn refuse_secrets(message: &OutboxMessage, secrets: &Secrets) -> Resu
     let is_held = holds(&message.url)
         || headers.any(|(name, value)| holds(name) || holds(value))
         || holds(&String::from_utf8_lossy(&message.body));
-    match is_held {
-        true => Err(
+    if is_held {
+        Err(
             "the message holds the value of a secret, and the host would record it: write `{secret:NAME}` in a header instead, or let the host sign the message"
                 .to_owned(),
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }

@@ -58,15 +58,16 @@ async fn search(message: OutboxMessage, shared: &Shared) -> Result<OutboxMessage
     }
     let is_long = message.body.len() > SEARCHED_AT_ONCE_BYTES_MAX;
     let search = move || refuse_secrets(&message, &secrets).map(|()| message);
-    let searched = match is_long {
-        false => search(),
-        true => tokio::task::spawn_blocking(search)
+    let searched = if is_long {
+        tokio::task::spawn_blocking(search)
             .await
             .unwrap_or_else(|error| {
                 Err(format!(
                     "the host could not search the message for secrets: {error}"
                 ))
-            }),
+            })
+    } else {
+        search()
     };
     searched.map_err(Refusal::Invalid)
 }

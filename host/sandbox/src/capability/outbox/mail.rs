@@ -207,9 +207,10 @@ async fn connect(
         let stream = encrypt(stream, server, &[]).await.map_err(failed)?;
         return Ok(MailStream::new(greeting.into_bytes(), stream, peer));
     }
-    match peer.ip().to_canonical().is_loopback() {
-        true => Ok(MailStream::new(greeting.into_bytes(), stream, peer)),
-        false => Err("the mail server offers no STARTTLS, so the mail would not be encrypted: use an address such as \"smtps://smtp.example.com\", or another server".to_owned()),
+    if peer.ip().to_canonical().is_loopback() {
+        Ok(MailStream::new(greeting.into_bytes(), stream, peer))
+    } else {
+        Err("the mail server offers no STARTTLS, so the mail would not be encrypted: use an address such as \"smtps://smtp.example.com\", or another server".to_owned())
     }
 }
 
@@ -240,9 +241,10 @@ async fn reply(stream: &mut (impl AsyncRead + Unpin), code: &str) -> Result<Stri
         line = bytes.len();
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    match text.starts_with(code) {
-        true => Ok(text),
-        false => Err(format!("the mail server answered {}", text.trim_end())),
+    if text.starts_with(code) {
+        Ok(text)
+    } else {
+        Err(format!("the mail server answered {}", text.trim_end()))
     }
 }
 

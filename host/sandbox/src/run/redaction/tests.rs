@@ -264,9 +264,10 @@ fn redacted_slowly(redaction: &Redaction, text: &str, is_cut: bool) -> String {
             }
         }
     }
-    match is_cut {
-        true => end_redacted_slowly(values, &redacted),
-        false => redacted,
+    if is_cut {
+        end_redacted_slowly(values, &redacted)
+    } else {
+        redacted
     }
 }
 
