@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::settings::{Entry, Table as _, YEAR, check_host_name};
+use self::settings::{Entry, Group, Table, YEAR, check_host_name};
 use crate::environment;
 use campanile_control::rules::alert_rule::AlertSettings;
 use campanile_control::settings::SecretSource;
 use campanile_engine::run::secrets::Vault;
 use campanile_model::text::{self, size_text};
 use campanile_package::limits::{self, LimitChanges};
-use campanile_package::quota::{COUNT_MOST, Groups, NamespaceQuota, Namespaces};
+use campanile_package::quota::{Groups, NamespaceQuota, Namespaces};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_package::{Quota, files};
 use campanile_sandbox::{
@@ -59,31 +59,8 @@ const DEFAULT_HEAD: &str = "\
 # A relative path starts at the folder of this file.
 ";
 
-const DEFAULT_GROUPS: &str = "
-# Concurrency groups by name. A schedule joins one by its policy `group`. All hosts need the same groups.
-# [groups.db]
-# The most runs of the group at the same time, on all hosts together.
-# max = 2
-";
-
-const DEFAULT_NAMESPACES: &str = "
-# What the packages of a namespace may use together. Its packages are in the folder @team of the plugins folder.
-# [namespaces.team]
-# runs_max = 16
-# launches_per_minute = 600
-# record_per_day = \"1GiB\"
-# buckets = \"100MiB\"
-";
-
-const DEFAULT_SECRETS: &str = "
-# Secrets by name. Sidecars grant them. No value is logged, and values are removed from what tasks print.
-# [secrets.api_token]
-# file = \"/run/secrets/api_token\"
-# [secrets.db_password]
-# env = \"DB_PASSWORD\"
-# [secrets.deploy_key]
-# command = [\"pass\", \"show\", \"deploy-key\"]
-";
+/// An example of each table whose name, or number, is free.
+const DEFAULT_NAMED_TABLES: &str = include_str!("../assets/named-tables.toml");
 
 /// The configuration. All values are checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -168,10 +145,7 @@ impl Config {
     /// Return the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
         let tables = Config::default().tables_text(true);
-        format!(
-            "{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_NAMESPACES}{DEFAULT_SECRETS}{}",
-            alerts::DEFAULT_TEXT
-        )
+        format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_NAMED_TABLES}")
     }
 
     /// Return the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
@@ -202,14 +176,21 @@ impl Config {
         use campanile_package::reference::KeyHelp;
 
         let mut keys = Vec::new();
-        for (table, entries) in Config::default().entries() {
+        let named = [
+            ("groups.NAME".to_owned(), Group::default().entries()),
+            (
+                "namespaces.NAME".to_owned(),
+                NamespaceQuota::default().entries(),
+            ),
+        ];
+        for (table, entries) in Config::default().entries().into_iter().chain(named) {
             keys.extend(entries.into_iter().map(
                 |Entry {
                      help,
                      value,
                      example,
                  }| KeyHelp {
-                    key: match table {
+                    key: match table.as_str() {
                         "" => help.key,
                         table => format!("{table}.{}", help.key),
                     },
@@ -219,15 +200,6 @@ impl Config {
                 },
             ));
         }
-        let group = "groups.NAME.max | number | | 1 to 1000000 | The most runs of this concurrency group at the same time, on all hosts together.";
-        keys.push(KeyHelp::read(group));
-        let namespaces = [
-            "namespaces.NAME.runs_max | number | | 1 to 1000000 | The most runs at once of the packages of this namespace, on one host.",
-            "namespaces.NAME.launches_per_minute | number | | 1 to 1000000 | The most launches of its packages in a minute, on one host. Later ones wait.",
-            "namespaces.NAME.record_per_day | size | | \"64KiB\" to \"1PiB\" | The most bytes that its tasks add to the record in a day, on all hosts.",
-            "namespaces.NAME.buckets | size | | \"64KiB\" to \"1PiB\" | The most bytes in all its buckets.",
-        ];
-        keys.extend(namespaces.map(KeyHelp::read));
         // Each of these tables has exactly one of its keys.
         let secrets = [
             "secrets.NAME.env | text | | | The secret is the value of this variable when the host starts.",
@@ -323,13 +295,8 @@ impl Config {
         if wrong.is_empty() {
             let vault = Vault::new(self.secrets.clone());
             for name in BTreeSet::from_iter(names) {
-                wrong.extend(
-                    vault
-                        .values([name])
-                        .await
-                        .err()
-                        .map(|error| error.to_string()),
-                );
+                let read = vault.values([name]).await;
+                wrong.extend(read.err().map(|error| error.to_string()));
             }
         }
         wrong
@@ -451,8 +418,8 @@ impl Config {
         Ok(())
     }
 
-    /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 17] {
+    /// List the keys of each table but those of secrets and alerts.
+    fn entries(&self) -> Vec<(String, Vec<Entry>)> {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -461,7 +428,7 @@ impl Config {
                 example: amount.is_none().then_some("\"1m\""),
             }
         });
-        [
+        let tables = [
             ("", self.files.entries()),
             ("host", self.host.entries()),
             ("server", self.server.entries()),
@@ -479,7 +446,16 @@ impl Config {
             ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),
             ("policy", self.policy.entries()),
-        ]
+        ];
+        let tables = tables.map(|(name, entries)| (name.to_owned(), entries));
+        let groups = self.groups.iter().map(|(name, max)| {
+            let group = Group { max: Some(*max) };
+            (format!("groups.{name}"), group.entries())
+        });
+        let namespaces = self.namespaces.iter();
+        let namespaces =
+            namespaces.map(|(name, quota)| (format!("namespaces.{name}"), quota.entries()));
+        tables.into_iter().chain(groups).chain(namespaces).collect()
     }
 }
 
@@ -491,45 +467,26 @@ impl fmt::Display for Config {
             None => writeln!(f, "# no file")?,
         }
         f.write_str(&self.tables_text(false))?;
-        for (name, max) in &self.groups {
-            writeln!(f, "\n[groups.{name}]\nmax = {max}")?;
-        }
-        for (name, quota) in &self.namespaces {
-            writeln!(f, "\n[namespaces.{name}]")?;
-            for (key, count) in [
-                ("runs_max", quota.runs_max),
-                ("launches_per_minute", quota.launches_per_minute),
-            ] {
-                count.map_or(Ok(()), |count| writeln!(f, "{key} = {count}"))?;
-            }
-            for (key, bytes) in [
-                ("record_per_day", quota.record_bytes_per_day),
-                ("buckets", quota.bucket_bytes),
-            ] {
-                bytes.map_or(Ok(()), |bytes| {
-                    writeln!(f, "{key} = \"{}\"", size_text(bytes))
-                })?;
-            }
-        }
         for (name, source) in &self.secrets {
             let (name, source) = (toml_reader::toml_key(name), secrets::toml(source));
             writeln!(f, "\n[secrets.{name}]\n{source}")?;
         }
-        f.write_str(&alerts::text(&self.alerts))
+        let alerts = toml::to_string(&self.alerts).map_err(|_| fmt::Error)?;
+        let gap = if alerts.is_empty() { "" } else { "\n" };
+        write!(f, "{gap}{alerts}")
     }
 }
 
 /// Read the tables `[groups.NAME]`.
 fn read_groups(top: &mut Section<'_>) -> Result<Groups, toml_reader::Error> {
     let mut groups = Groups::new();
-    for (name, mut section) in top.named_tables("groups")? {
+    for (name, section) in top.named_tables(Group::NAME)? {
         if let Err(what) = GroupName::from_str(&name) {
             return Err(section.error_of_table(format_args!("its name {what}")));
         }
-        let max = section.number("max", 1, COUNT_MOST.into())?;
         let missing = section.error_of_table("needs `max`, the most runs at the same time");
-        section.finish()?;
-        groups.insert(name, max.ok_or(missing)?);
+        let group = Group::whole(section, Path::new(""))?;
+        groups.insert(name, group.max.ok_or(missing)?);
     }
     Ok(groups)
 }
@@ -537,11 +494,11 @@ fn read_groups(top: &mut Section<'_>) -> Result<Groups, toml_reader::Error> {
 /// Read the tables `[namespaces.NAME]`.
 fn read_namespaces(top: &mut Section<'_>) -> Result<Namespaces, toml_reader::Error> {
     let mut namespaces = Namespaces::new();
-    for (name, section) in top.named_tables("namespaces")? {
+    for (name, section) in top.named_tables(NamespaceQuota::NAME)? {
         let namespace = name.parse();
         let namespace =
             namespace.map_err(|what| section.error_of_table(format_args!("its name {what}")))?;
-        namespaces.insert(namespace, NamespaceQuota::read(section)?);
+        namespaces.insert(namespace, NamespaceQuota::whole(section, Path::new(""))?);
     }
     Ok(namespaces)
 }

@@ -41,6 +41,12 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     (strsim::jaro_winkler(word, best) > 0.75).then_some(best)
 }
 
+/// Returns the hint `; did you mean …?` with the candidate that [`nearest`] finds, or an empty text.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let near = nearest(word, candidates);
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
 /// Returns the candidate most like `word`, however little that may be, or the last of several equally alike.
 pub fn most_alike<'a>(
     word: &str,

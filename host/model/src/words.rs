@@ -28,8 +28,7 @@ macro_rules! words {
             pub fn read(text: &str) -> Result<$name, String> {
                 text.parse().map_err(|_| {
                     let words = $name::WORDS.join("` or `");
-                    let hint = $crate::text::nearest(text, $name::WORDS.iter().copied())
-                        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                    let hint = $crate::text::did_you_mean(text, $name::WORDS.iter().copied());
                     format!("must be `{words}`{hint}")
                 })
             }

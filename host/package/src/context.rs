@@ -65,10 +65,10 @@ impl UserKeys for Map<String, Value> {
 /// Only the top level is reserved; below it every name is allowed.
 pub fn check(context: &impl UserKeys) -> Result<(), ContextFault> {
     check_keys(|key| context.has(key))?;
-    match context.is_too_deep() {
-        true => Err(TooDeep.into()),
-        false => Ok(()),
+    if context.is_too_deep() {
+        return Err(TooDeep.into());
     }
+    Ok(())
 }
 
 /// Whether a value nests deeper than `levels`.

@@ -52,10 +52,10 @@ impl Stamp {
     /// # Errors
     /// A sentence.
     pub fn of_at_most(self, bytes: u64) -> Result<Stamp, String> {
-        match self.size_bytes <= bytes {
-            true => Ok(self),
-            false => Err(format!("it is larger than {}", size_text(bytes))),
+        if self.size_bytes > bytes {
+            return Err(format!("it is larger than {}", size_text(bytes)));
         }
+        Ok(self)
     }
 }
 
@@ -81,15 +81,13 @@ pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, 
     let folder = folder.as_fd();
     let unusable = |why: &str| Some(Err(why.to_owned()));
     match statat(folder, path, AtFlags::empty()) {
-        Ok(found) if FileType::from_raw_mode(found.st_mode).is_file() => {
-            match is_in_pseudo_file_system(folder, path) {
-                true => unusable(
-                    "it lies in a file system of the kernel, such as /proc, whose files have no fixed content; put a copy in its place",
-                ),
-                false => Some(Ok(found)),
-            }
+        Ok(found) if !FileType::from_raw_mode(found.st_mode).is_file() => {
+            unusable("it is not a regular file")
         }
-        Ok(_) => unusable("it is not a regular file"),
+        Ok(_) if is_in_pseudo_file_system(folder, path) => unusable(
+            "it lies in a file system of the kernel, such as /proc, whose files have no fixed content; put a copy in its place",
+        ),
+        Ok(found) => Some(Ok(found)),
         Err(Errno::NOENT) => {
             let is_link = is_link_in(folder, path);
             is_link.then(|| Err("it is a link to nothing".to_owned()))

@@ -72,13 +72,13 @@ impl Manifest {
 
     /// Wraps a description already checked for this package.
     fn of(package: &str, described: Arc<Description>) -> Manifest {
-        let tasks = match described.tasks.is_empty() {
-            false => Arc::clone(&described.tasks),
-            true => Arc::new(vec![Task {
+        let mut tasks = Arc::clone(&described.tasks);
+        if tasks.is_empty() {
+            tasks = Arc::new(vec![Task {
                 id: package.to_owned(),
                 ..Task::default()
-            }]),
-        };
+            }]);
+        }
         Manifest {
             package: package.to_owned(),
             tasks,

@@ -29,10 +29,10 @@ pub fn name_of(path: &Path) -> String {
     let text = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let stem = text(path.file_stem());
     let folder = text(path.parent().and_then(Path::file_name));
-    match folder.starts_with('@') {
-        true => format!("{folder}/{stem}"),
-        false => stem,
+    if folder.starts_with('@') {
+        return format!("{folder}/{stem}");
     }
+    stem
 }
 
 /// Whether `name` can name a package, or a bucket that packages share. It has no namespace.

@@ -88,10 +88,10 @@ impl RecordedSidecar {
         let sidecar = self.text.as_ref().map(parse).transpose();
         let sidecar = sidecar.map_err(|error| error.to_string())?;
         let sidecar = sidecar.unwrap_or_default();
-        match GrantRecord::of(&sidecar.grants).text == self.grants {
-            true => Ok(Arc::new(sidecar)),
-            false => Err("its grants would differ from those that it had".to_owned()),
+        if GrantRecord::of(&sidecar.grants).text != self.grants {
+            return Err("its grants would differ from those that it had".to_owned());
         }
+        Ok(Arc::new(sidecar))
     }
 }
 
@@ -203,14 +203,12 @@ impl OwnRecord {
     async fn update(&self, name: &str, change: impl FnOnce(&mut Known)) {
         let (known, dropped) = {
             let mut packages = self.lock();
-            let dropped = match packages.contains_key(name) || packages.len() < NAMES_MAX {
-                true => None,
-                // The folder has fewer packages: one of these has no file.
-                false => (packages.iter()).find_map(|(name, known)| {
-                    let is_gone = known.sidecar.is_none() && known.against.is_empty();
-                    is_gone.then(|| name.clone())
-                }),
-            };
+            let is_full = !packages.contains_key(name) && packages.len() >= NAMES_MAX;
+            // The folder has fewer packages: one of these has no file.
+            let mut gone = packages.iter().filter(|(_, known)| {
+                is_full && known.sidecar.is_none() && known.against.is_empty()
+            });
+            let dropped = gone.next().map(|(name, _)| name.clone());
             if let Some(dropped) = &dropped {
                 packages.remove(dropped);
             }

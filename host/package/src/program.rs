@@ -102,12 +102,12 @@ fn read_stdin(section: &mut Section<'_>, folder: &Path, rules: &HostRules) -> Re
     let text = table.text("text")?;
     let file = table.parsed("file", |name| {
         let is_beside = Path::new(name).file_name() == Some(name.as_ref());
-        match is_beside && !name.contains('\0') {
-            true => Ok(folder.join(name)),
-            false => Err(format!(
-                "is {name:?}: write the name of a file beside the sidecar, without a folder"
-            )),
+        if is_beside && !name.contains('\0') {
+            return Ok(folder.join(name));
         }
+        Err(format!(
+            "is {name:?}: write the name of a file beside the sidecar, without a folder"
+        ))
     })?;
     let stdin = match (text, file) {
         (Some(text), None) => Stdin::Bytes(text.into()),
@@ -158,22 +158,22 @@ pub fn check_directory(path: &str, grants: &Grants) -> Result<String, String> {
             "is {path:?}, which is no granted directory: write the `guest` of one of `[[grants.directories]]`"
         ));
     }
-    match path != "/" && is_granted("/") {
-        false => Ok(path.to_owned()),
-        true => Err(format!(
+    if path != "/" && is_granted("/") {
+        return Err(format!(
             "is {path:?}, and another directory is granted as \"/\", where relative paths begin: write \"/\", or grant that directory under another path"
-        )),
+        ));
     }
+    Ok(path.to_owned())
 }
 
 /// Refuse a `[program]` for a package that is none; the error is a sentence.
 pub(super) fn check_form(form: Form) -> Result<(), String> {
-    match form.is_command() {
-        true => Ok(()),
-        false => Err(format!(
-            "`[program]` is for a program with a main function, and this package is a {form}: leave the table out, and put values into `[context]`"
-        )),
+    if form.is_command() {
+        return Ok(());
     }
+    Err(format!(
+        "`[program]` is for a program with a main function, and this package is a {form}: leave the table out, and put values into `[context]`"
+    ))
 }
 
 #[cfg(test)]

@@ -29,12 +29,14 @@ pub fn check_group(policies: &Policies, groups: &Groups) -> Result<(), String> {
         return Ok(());
     };
     let known: Vec<&str> = groups.keys().map(String::as_str).collect();
-    let known = match known.is_empty() {
-        true => String::new(),
-        false => format!(", or use one of {}", known.join(", ")),
+    let or = if known.is_empty() {
+        ""
+    } else {
+        ", or use one of "
     };
+    let known = known.join(", ");
     Err(format!(
-        "its group `{group}` is not defined: add `[groups.{group}]` with `max = 1` or more to the configuration{known}"
+        "its group `{group}` is not defined: add `[groups.{group}]` with `max = 1` or more to the configuration{or}{known}"
     ))
 }
 
@@ -80,26 +82,6 @@ pub struct NamespaceQuota {
 
 /// The namespaces of a host's configuration, each with its quota.
 pub type Namespaces = BTreeMap<Namespace, NamespaceQuota>;
-
-impl NamespaceQuota {
-    /// Read a table `[namespaces.NAME]`.
-    ///
-    /// # Errors
-    /// When a key is unknown or its value is out of bounds.
-    pub fn read(mut section: Section<'_>) -> Result<NamespaceQuota, Error> {
-        let mut size = |key| section.size(key, RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
-        let (record_bytes_per_day, bucket_bytes) = (size("record_per_day")?, size("buckets")?);
-        let mut count = |key| section.number(key, 1, COUNT_MOST.into());
-        let quota = NamespaceQuota {
-            runs_max: count("runs_max")?,
-            launches_per_minute: count("launches_per_minute")?,
-            record_bytes_per_day,
-            bucket_bytes,
-        };
-        section.finish()?;
-        Ok(quota)
-    }
-}
 
 /// Return the namespace of a package or of a bucket, with its quota; none without a quota.
 pub fn quota_of<'n>(

@@ -178,10 +178,9 @@ impl Sidecar {
 }
 
 fn read_pin(pin: &str) -> Result<String, String> {
-    match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => Ok(pin.to_ascii_lowercase()),
-        false => Err("must be the 64 hexadecimal digits of a SHA-256".to_owned()),
-    }
+    let is_digest = pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let pin = is_digest.then(|| pin.to_ascii_lowercase());
+    pin.ok_or_else(|| "must be the 64 hexadecimal digits of a SHA-256".to_owned())
 }
 
 /// Read `[retry]`.

@@ -3,7 +3,9 @@
 //! `NAME.wasm.minisig` beside `NAME.wasm` holds an Ed25519 signature of the file's BLAKE2b hash. The program `minisign`
 //! makes and verifies the same files.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,12 +30,11 @@ pub struct PublicKey {
     key: minisign_verify::PublicKey,
 }
 
-impl PublicKey {
-    /// Read a key in base64: the second line of a public key file.
-    ///
-    /// # Errors
-    /// A clause about the text.
-    pub fn read(text: &str) -> Result<PublicKey, String> {
+impl FromStr for PublicKey {
+    type Err = String;
+
+    /// Reads a key in base64: the second line of a public key file. The error is a clause about the text.
+    fn from_str(text: &str) -> Result<PublicKey, String> {
         let text = text.trim();
         let key = minisign_verify::PublicKey::from_base64(text).ok();
         match key.zip(key_id(text)) {
@@ -49,20 +50,25 @@ impl PublicKey {
             ),
         }
     }
+}
 
+/// In base64.
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl PublicKey {
     /// Read the public key file at `path`. Blocks.
     ///
     /// # Errors
     /// A sentence that names the file.
     pub fn read_file(path: &Path) -> Result<PublicKey, String> {
-        let text = read_small(path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let text = read_small(path)?;
         let line = text.lines().nth(1).unwrap_or_default();
-        PublicKey::read(line).map_err(|why| format!("{} {why}", path.display()))
-    }
-
-    /// Return the key in base64.
-    pub fn as_str(&self) -> &str {
-        &self.text
+        line.parse()
+            .map_err(|why| format!("{} {why}", path.display()))
     }
 
     /// Return the id of the key: 16 hexadecimal digits, as minisign prints them.
@@ -121,12 +127,13 @@ pub fn verify<'k>(
 /// Return the text of a signature or key file. Blocks.
 ///
 /// # Errors
-/// A clause that says why there is no text.
+/// A sentence that names the file.
 pub fn read_small(path: &Path) -> Result<String, String> {
-    let found = files::inspect(path).ok_or("it does not exist")??;
-    let stamp = found.of_at_most(SIGNATURE_BYTES_MAX);
-    let stamp = stamp.map_err(|why| format!("{why}, so it is no signature or key"))?;
-    files::read_text_with(path, stamp)
+    let found = files::inspect(path).unwrap_or_else(|| Err("it does not exist".to_owned()));
+    let no_key = |why| format!("{why}, so it is no signature or key");
+    let stamp = found.and_then(|found| found.of_at_most(SIGNATURE_BYTES_MAX).map_err(no_key));
+    let text = stamp.and_then(|stamp| files::read_text_with(path, stamp));
+    text.map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Return the id in a key or a signature in base64.

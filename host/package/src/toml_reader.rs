@@ -357,11 +357,10 @@ impl<'d> Section<'d> {
     ) -> Result<Option<Option<Duration>>, Error> {
         let expected =
             format!("a duration in quotes with a unit, such as \"30days\", or \"{word}\"");
-        self.quoted(key, &expected, |text| match text == word {
-            true => Ok(None),
-            false => duration_within(text, least, most)
-                .map(Some)
-                .map_err(|what| format!("{what}; or write \"{word}\"")),
+        self.quoted(key, &expected, |text| {
+            let age = (text != word).then(|| duration_within(text, least, most));
+            age.transpose()
+                .map_err(|what| format!("{what}; or write \"{word}\""))
         })
     }
 
@@ -399,11 +398,11 @@ impl<'d> Section<'d> {
     }
 
     fn object(&mut self, key: &'d str) -> Result<Option<&'d Map<String, Value>>, Error> {
-        let expected = match self.document.toml.is_some() {
-            true => format!("a table, such as [{}]", self.path_of(key)),
-            false => "an object".to_owned(),
-        };
-        self.typed(key, &expected, Value::as_object)
+        let path = self.path_of(key);
+        let toml = self.document.toml.as_ref();
+        let expected = toml.map(|_| format!("a table, such as [{path}]"));
+        let expected = expected.as_deref().unwrap_or("an object");
+        self.typed(key, expected, Value::as_object)
     }
 
     /// Return a table within this one.
@@ -415,10 +414,9 @@ impl<'d> Section<'d> {
     /// Return a table within this one; none when the value is a text or absent.
     pub fn table_unless_text(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
         let value = self.table.and_then(|table| table.get(key));
-        match value.is_some_and(Value::is_object) {
-            true => self.table(key),
-            false => Ok(None),
-        }
+        let is_table = value.is_some_and(Value::is_object);
+        let table = is_table.then(|| self.table(key));
+        Ok(table.transpose()?.flatten())
     }
 
     /// Return a table within this one, or an empty table in its place.
@@ -461,11 +459,10 @@ impl<'d> Section<'d> {
     /// Return the tables of a list; none when the key is absent.
     pub fn tables(&mut self, key: &'d str) -> Result<Option<Vec<Section<'d>>>, Error> {
         let path = self.path_of(key);
-        let expected = match self.document.toml.is_some() {
-            true => format!("a list of tables, such as [[{path}]]"),
-            false => "a list of objects".to_owned(),
-        };
-        let Some(list) = self.typed(key, &expected, Value::as_array)? else {
+        let toml = self.document.toml.as_ref();
+        let expected = toml.map(|_| format!("a list of tables, such as [[{path}]]"));
+        let expected = expected.as_deref().unwrap_or("a list of objects");
+        let Some(list) = self.typed(key, expected, Value::as_array)? else {
             return Ok(None);
         };
         let toml = self.toml_of(key).and_then(DeValue::as_array);
@@ -476,7 +473,7 @@ impl<'d> Section<'d> {
                 document: self.document,
                 path: format!("{path}[{index}]"),
                 offset: toml.map_or(self.offset, |toml| toml.span().start),
-                table: Some(table.ok_or_else(|| self.wrong_type(key, &expected, item))?),
+                table: Some(table.ok_or_else(|| self.wrong_type(key, expected, item))?),
                 toml: toml.and_then(|toml| toml.get_ref().as_table()),
                 known: Vec::new(),
             })
@@ -572,10 +569,10 @@ fn child_path(path: &str, key: &str) -> String {
 
 /// Return `name` as TOML writes a key.
 pub fn toml_key(name: &str) -> String {
-    match is_plain(name) {
-        true => name.to_owned(),
-        false => toml::Value::from(name).to_string(),
+    if is_plain(name) {
+        return name.to_owned();
     }
+    toml::Value::from(name).to_string()
 }
 
 #[cfg(test)]

@@ -265,20 +265,17 @@ fn check_place(folder: &OpenFolder, name: &str) -> Result<bool, UploadError> {
         .list()
         .map_err(|error| UploadError::Failed(error.to_string()))?;
     let packages = listed.0.keys().filter(|name| name.ends_with(".wasm"));
-    match packages.count() < PACKAGES_MAX {
-        true => Ok(false),
-        false => Err(UploadError::Refused(format!(
-            "the plugins folder has {PACKAGES_MAX} packages, which is the limit: remove one"
-        ))),
+    if packages.count() < PACKAGES_MAX {
+        return Ok(false);
     }
+    Err(UploadError::Refused(format!(
+        "the plugins folder has {PACKAGES_MAX} packages, which is the limit: remove one"
+    )))
 }
 
 fn check_signature(path: &Path, name: &str, bytes: &[u8], rules: &HostRules) -> Result<(), String> {
     let path = signature::signature_path(path);
-    let text = files::inspect(&path).map(|_| {
-        let read = signature::read_small(&path);
-        read.map_err(|why| format!("{}: {why}", path.display()))
-    });
+    let text = files::inspect(&path).map(|_| signature::read_small(&path));
     rules.policy.check_signature(name, bytes, text).map(drop)
 }
 

@@ -11,10 +11,10 @@ use campanile_control::rules::alert_rule::{
 };
 use campanile_control::settings::SecretSource;
 use campanile_model::status::{AlertKind, Severity};
-use campanile_model::text::{self, duration_text, nearest};
+use campanile_model::text::{self, did_you_mean};
 #[cfg(test)]
 use campanile_package::reference::KeyHelp;
-use campanile_package::toml_reader::{self, Error, Section};
+use campanile_package::toml_reader::{Error, Section};
 use campanile_sandbox::{Grants, check_mailbox, grants_to, grants_to_mail_server};
 
 use super::settings::YEAR;
@@ -22,7 +22,6 @@ use super::settings::YEAR;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const GROUP_WAIT: Duration = Duration::from_secs(10);
-const HEARTBEAT: Duration = Duration::from_secs(60);
 /// The receivers of an e-mail.
 const RECEIVERS_MAX: usize = 50;
 
@@ -66,41 +65,6 @@ const KEYS: &[&str] = &[
     "pings[].private | true or false | false | | Whether the address may be a private one.",
 ];
 
-pub(super) const DEFAULT_TEXT: &str = "
-# Rules for alerts, the channels that they notify, and the monitors that miss a host or a run.
-# [[alerts]]
-# kind = \"failed\"
-# name = \"failed\"
-# after = 3
-# severity = \"warning\"
-# channels = [\"ops\"]
-# for = \"0s\"
-# resolve_after = \"1m\"
-# [channels.mail]
-# template = \"email\"
-# url = \"smtps://smtp.example.com\"
-# private = false
-# from = \"campanile@example.com\"
-# to = [\"ops@example.com\"]
-# user = \"campanile\"
-# password_secret = \"api_token\"
-# group_wait = \"10s\"
-# [channels.ops]
-# template = \"webhook\"
-# url = \"https://hooks.example.com/campanile\"
-# private = false
-# secret = \"api_token\"
-# group_wait = \"10s\"
-# [heartbeat]
-# url = \"https://monitor.example.com/campanile\"
-# private = false
-# interval = \"1m\"
-# [[pings]]
-# schedule = \"nightly\"
-# url = \"https://hc-ping.com/0b7e7d1e-0000-0000-0000-000000000000\"
-# private = false
-";
-
 /// Return the keys of the tables, for the reference.
 #[cfg(test)]
 pub(super) fn reference() -> Vec<KeyHelp> {
@@ -133,28 +97,29 @@ pub(super) fn read(
         section.finish()?;
         rules.push(rule);
     }
-    let heartbeat = match top.table("heartbeat")? {
-        None => None,
-        Some(mut section) => {
-            let day = Duration::from_secs(24 * 3_600);
-            let interval = section.duration("interval", 10 * SECOND, day)?;
-            let target = target(&mut section, secrets, grants_to)?;
-            section.finish()?;
-            Some(Heartbeat {
-                target,
-                interval: interval.unwrap_or(HEARTBEAT),
-            })
-        }
-    };
-    let mut pings = Vec::new();
-    for section in top.tables("pings")?.unwrap_or_default() {
-        pings.push(ping(section, secrets)?);
-    }
+    let heartbeat = top.table("heartbeat")?;
+    let pings = top.tables("pings")?.unwrap_or_default().into_iter();
+    let pings = pings.map(|section| ping(section, secrets));
     Ok(AlertSettings {
         rules,
         channels,
-        heartbeat,
-        pings,
+        heartbeat: heartbeat
+            .map(|it| self::heartbeat(it, secrets))
+            .transpose()?,
+        pings: pings.collect::<Result<_, _>>()?,
+    })
+}
+
+fn heartbeat(
+    mut section: Section<'_>,
+    secrets: &BTreeMap<String, SecretSource>,
+) -> Result<Heartbeat, Error> {
+    let interval = section.duration("interval", 10 * SECOND, 24 * 60 * MINUTE)?;
+    let target = target(&mut section, secrets, grants_to)?;
+    section.finish()?;
+    Ok(Heartbeat {
+        target,
+        interval: interval.unwrap_or(MINUTE),
     })
 }
 
@@ -199,8 +164,7 @@ fn rule(
     let listed = section.texts("channels")?.unwrap_or_default();
     let listed = Vec::from_iter(BTreeSet::from_iter(listed));
     if let Some(unknown) = listed.iter().find(|name| !channels.contains_key(*name)) {
-        let near = nearest(unknown, channels.keys().map(String::as_str));
-        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let hint = did_you_mean(unknown, channels.keys().map(String::as_str));
         let what = format_args!(
             "names the channel `{unknown}`, and there is no table [channels.{unknown}]{hint}"
         );
@@ -213,15 +177,19 @@ fn rule(
             Condition::HostSilent | Condition::PackageRejected
         );
     // A key that a rule does not have is refused as unknown.
-    let pattern = |section: &mut Section<'_>, key: &'static str, is_there| match is_there {
-        true => section.parsed(key, |text: &str| text.parse::<Pattern>()),
-        false => Ok(None),
+    let mut pattern = |key, is_there: bool| -> Result<Option<Pattern>, Error> {
+        let read = is_there.then(|| section.parsed(key, str::parse));
+        Ok(read.transpose()?.flatten())
     };
+    let (subject, package) = (
+        pattern("subject", named)?,
+        pattern("package", of_schedules)?,
+    );
     Ok(Rule {
         name,
         condition,
-        subject: pattern(section, "subject", named)?,
-        package: pattern(section, "package", of_schedules)?,
+        subject,
+        package,
         severity: section.word("severity", Severity::read)?,
         channels: listed,
         pending_for: section
@@ -292,10 +260,10 @@ fn condition(
 fn share(section: &mut Section<'_>, key: &'static str) -> Result<f64, Error> {
     let share = section.decimal(key)?.and_then(serde_json::Number::as_f64);
     let share = share.unwrap_or(0.9);
-    match share > 0.0 && share <= 1.0 {
-        true => Ok(share),
-        false => Err(section.error(key, "must be a number above 0 and up to 1, such as 0.9")),
+    if share > 0.0 && share <= 1.0 {
+        return Ok(share);
     }
+    Err(section.error(key, "must be a number above 0 and up to 1, such as 0.9"))
 }
 
 fn channel(
@@ -358,11 +326,7 @@ fn mail(
     section: &mut Section<'_>,
     secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<MailSettings, Error> {
-    let needed = |section: &Section<'_>, key: &str, example: &str| {
-        section.error_of_table(format_args!("needs `{key}`, such as {example}"))
-    };
-    let from = section.text("from")?;
-    let from = from.ok_or_else(|| needed(section, "from", "\"campanile@example.com\""))?;
+    let from = section.required("from", "such as \"campanile@example.com\"")?;
     check_mailbox(&from).map_err(|what| section.error("from", what))?;
     let to = section.texts("to")?.unwrap_or_default();
     if !(1..=RECEIVERS_MAX).contains(&to.len()) {
@@ -439,13 +403,11 @@ fn known(
     name: &str,
     secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<(), Error> {
-    match secrets.contains_key(name) {
-        true => Ok(()),
-        false => Err(section.error(
-            key,
-            format_args!("names the secret `{name}`, and there is no table [secrets.{name}]"),
-        )),
+    if secrets.contains_key(name) {
+        return Ok(());
     }
+    let what = format_args!("names the secret `{name}`, and there is no table [secrets.{name}]");
+    Err(section.error(key, what))
 }
 
 /// Whether a rule or a channel may have this name. It can be the value of a header.
@@ -486,102 +448,5 @@ fn of_file(path: &Path) -> Option<String> {
             "other users of this machine can read {shown}; use `chmod 600 {shown}`"
         )),
         Ok(_) => None,
-    }
-}
-
-/// Return the tables as TOML.
-pub(super) fn text(settings: &AlertSettings) -> String {
-    let mut text = String::new();
-    for rule in &settings.rules {
-        text += &format!("\n[[alerts]]\n{}", of_rule(rule));
-    }
-    for (name, channel) in &settings.channels {
-        let name = toml_reader::toml_key(name);
-        text += &format!("\n[channels.{name}]\n{}", of_channel(channel));
-    }
-    if let Some(heartbeat) = &settings.heartbeat {
-        text += "\n[heartbeat]\n";
-        text += &of_target(&heartbeat.target);
-        text += &line("interval", duration_text(heartbeat.interval));
-    }
-    for ping in &settings.pings {
-        text += "\n[[pings]]\n";
-        text += &line("schedule", ping.schedule.to_string());
-        text += &of_target(&ping.target);
-    }
-    text
-}
-
-fn line(key: &str, value: impl Into<toml::Value>) -> String {
-    format!("{key} = {}\n", value.into())
-}
-
-fn of_rule(rule: &Rule) -> String {
-    let mut text = line("kind", rule.condition.kind().as_str());
-    text += &line("name", rule.name.as_str());
-    let mut duration = |key, value: Option<Duration>| {
-        text.extend(value.map(|value| line(key, duration_text(value))));
-    };
-    match rule.condition {
-        Condition::Failed { within, .. } => duration("within", within),
-        Condition::LateStart { by } => duration("by", Some(by)),
-        Condition::TooLong { than } => duration("than", than),
-        Condition::TooShort { than } | Condition::NoSuccessFor { than } => {
-            duration("than", Some(than));
-        }
-        Condition::RecoveryRate { within, .. } => duration("within", Some(within)),
-        _ => {}
-    }
-    match rule.condition {
-        Condition::Failed { after, .. } => text += &line("after", i64::from(after)),
-        Condition::RecoveryRate { below, .. } => text += &line("below", below),
-        Condition::RecordFull { above } => text += &line("above", above),
-        _ => {}
-    }
-    for (key, pattern) in [("subject", &rule.subject), ("package", &rule.package)] {
-        text.extend(pattern.iter().map(|pattern| line(key, pattern.to_string())));
-    }
-    text += &line("severity", rule.severity.as_str());
-    text += &line("channels", rule.channels.clone());
-    text += &line("for", duration_text(rule.pending_for));
-    text + &line("resolve_after", duration_text(rule.resolve_after))
-}
-
-fn of_channel(channel: &Channel) -> String {
-    let mut text = line("template", channel.template.as_str());
-    text += &of_target(&channel.target);
-    for (key, name) in ["secret", "former_secret"]
-        .iter()
-        .zip(&channel.signing_secrets)
-    {
-        text += &line(key, name.as_str());
-    }
-    if !channel.headers.is_empty() {
-        let headers = channel.headers.iter();
-        let headers =
-            headers.map(|(name, value)| (name.clone(), toml::Value::from(value.as_str())));
-        text += &line("headers", toml::Value::Table(headers.collect()));
-    }
-    text.extend(channel.mail.iter().map(of_mail));
-    text + &line("group_wait", duration_text(channel.group_wait))
-}
-
-fn of_mail(mail: &MailSettings) -> String {
-    let mut text = line("from", mail.from.as_str()) + &line("to", mail.to.clone());
-    if let Some(login) = &mail.login {
-        text += &of_value(&login.user, "user", "user_secret");
-        text += &line("password_secret", login.password_secret.as_str());
-    }
-    text
-}
-
-fn of_target(target: &Target) -> String {
-    of_value(&target.url, "url", "url_secret") + &line("private", target.private)
-}
-
-fn of_value(value: &Value, plain: &str, secret: &str) -> String {
-    match value {
-        Value::Plain(text) => line(plain, text.as_str()),
-        Value::Secret(name) => line(secret, name.as_str()),
     }
 }

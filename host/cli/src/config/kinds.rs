@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
+use std::str::FromStr;
 use std::time::Duration;
 
-use campanile_control::traces_endpoint::TracesEndpoint;
 use campanile_model::access::Role;
 use campanile_model::labels::Labels;
 use campanile_model::text::{duration_text, size_text};
-use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
-use campanile_server::{Listen, Network};
 use campanile_store::DatabaseUrl;
 
 /// The bounds of the ages in `[retention]`.
@@ -124,19 +121,39 @@ pub(super) fn boolean() -> Kind<bool> {
     Kind::new("true or false", read, |it| (*it).into())
 }
 
-pub(super) fn text() -> Kind<String> {
-    let read = |section: &mut Section<'_>, key, _: &Path| section.text(key);
-    Kind::new("text", read, |it| it.as_str().into())
+/// A text that its type parses and prints.
+pub(super) fn text<T: FromStr<Err: Display> + Display + 'static>() -> Kind<T> {
+    let read = |section: &mut Section<'_>, key, _: &Path| {
+        section.parsed(key, |text| {
+            text.parse().map_err(|what: T::Err| what.to_string())
+        })
+    };
+    Kind::new("text", read, |it: &T| it.to_string().into())
+}
+
+/// A list of such texts.
+pub(super) fn texts<T: FromStr<Err: Display> + Display + 'static>() -> Kind<Vec<T>> {
+    let read = |section: &mut Section<'_>, key, _: &Path| {
+        let Some(texts) = section.texts(key)? else {
+            return Ok(None);
+        };
+        let items = texts.iter().zip(1..).map(|(text, number)| {
+            let what = |what: T::Err| section.error(key, format_args!("item {number} {what}"));
+            text.parse().map_err(what)
+        });
+        items.collect::<Result<_, _>>().map(Some)
+    };
+    let toml = |it: &Vec<T>| Vec::from_iter(it.iter().map(T::to_string)).into();
+    Kind::new("list of texts", read, toml)
 }
 
 /// A word of a closed set, which the name of the kind lists.
-pub(super) fn word<T: Copy + 'static>(
+pub(super) fn word<T: Display + 'static>(
     name: &'static str,
     read: fn(&str) -> Result<T, String>,
-    text: fn(T) -> &'static str,
 ) -> Kind<T> {
     let read = move |section: &mut Section<'_>, key, _: &Path| section.parsed(key, read);
-    Kind::new(name, read, move |it| text(*it).into())
+    Kind::new(name, read, |it: &T| it.to_string().into())
 }
 
 pub(super) fn labels() -> Kind<Labels> {
@@ -151,54 +168,11 @@ pub(super) fn labels() -> Kind<Labels> {
     )
 }
 
-pub(super) fn public_keys() -> Kind<Vec<PublicKey>> {
-    Kind::new(
-        "list of texts",
-        |section, key, _| {
-            let read = |texts: Vec<String>| {
-                let keys = texts.iter().zip(1..).map(|(text, number)| {
-                    PublicKey::read(text).map_err(|why| format!("item {number} {why}"))
-                });
-                keys.collect::<Result<_, _>>()
-            };
-            let keys = section.texts(key)?.map(read).transpose();
-            keys.map_err(|what: String| section.error(key, what))
-        },
-        |it: &Vec<PublicKey>| Vec::from_iter(it.iter().map(PublicKey::as_str)).into(),
-    )
-}
-
 pub(super) fn path() -> Kind<PathBuf> {
     Kind::new(
         "path",
         |section, key, home| Ok(section.path(key)?.map(|path| home.join(path))),
         |it| it.to_string_lossy().as_ref().into(),
-    )
-}
-
-/// The address of a collector of traces.
-pub(super) fn traces_endpoint() -> Kind<TracesEndpoint> {
-    let read =
-        |section: &mut Section<'_>, key, _: &Path| section.parsed(key, TracesEndpoint::from_str);
-    Kind::new("text", read, |it| it.to_string().into())
-}
-
-/// Where the API listens.
-pub(super) fn listen() -> Kind<Listen> {
-    let read = |section: &mut Section<'_>, key, _: &Path| section.parsed(key, Listen::from_str);
-    Kind::new("text", read, |it| it.to_string().into())
-}
-
-/// Addresses and networks.
-pub(super) fn networks() -> Kind<Vec<Network>> {
-    Kind::new(
-        "list of texts",
-        |section, key, _| {
-            let read = |texts: Vec<String>| texts.iter().map(|text| text.parse()).collect();
-            let networks = section.texts(key)?.map(read).transpose();
-            networks.map_err(|what: String| section.error(key, what))
-        },
-        |it: &Vec<Network>| Vec::from_iter(it.iter().map(Network::to_string)).into(),
     )
 }
 
@@ -225,12 +199,11 @@ pub(super) fn roles() -> Kind<BTreeMap<String, Role>> {
 
 /// A database, which is shown without its password.
 pub(super) fn database() -> Kind<DatabaseUrl> {
-    Kind::new(
-        "text",
-        |section, key, home| {
-            let parse = |url: &str| DatabaseUrl::from_str(url).map_err(|error| error.to_string());
-            Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
-        },
-        |it| it.to_string().into(),
-    )
+    let text = text::<DatabaseUrl>();
+    Kind {
+        read: Box::new(move |section, key, home| {
+            Ok((text.read)(section, key, home)?.map(|url| url.within(home)))
+        }),
+        ..text
+    }
 }

@@ -13,37 +13,27 @@ impl Config {
     /// Return the paths from which no task may be granted a directory to write, and no secret to read: each file and
     /// folder of the configuration, also those that do not exist yet.
     pub fn own_paths(&self) -> Vec<OwnPath> {
-        let files = &self.files;
-        let configuration = self.file.as_deref().unwrap_or(Path::new(FILE_NAME));
-        let state = self.state_dir();
-        let paths = [
-            (OwnPathKind::Plugins, Some(files.plugins.as_path())),
-            (OwnPathKind::Configuration, Some(configuration)),
-            (OwnPathKind::Schedules, Some(files.schedules.as_path())),
-            (OwnPathKind::Database, files.database.sqlite_path()),
-            (OwnPathKind::Cache, self.sandbox.cache_dir.as_deref()),
-            (OwnPathKind::State, Some(&*state)),
-        ];
+        let files = self.files.clone();
+        let configuration = self.file.clone().unwrap_or_else(|| FILE_NAME.into());
+        let database = files.database.sqlite_path().map(Path::to_owned);
         let server = self.api_server();
-        let of_server = (server.listen != Listen::Off).then_some(server.token_file);
-        let of_server = of_server.into_iter().chain(server.tls.key);
-        let of_server = of_server.map(|path| (OwnPathKind::SecretFile, path));
-        let certificate = server.tls.certificate.into_iter();
-        let of_server = of_server.chain(certificate.map(|path| (OwnPathKind::Certificate, path)));
-        let of_server = of_server.map(|(kind, path)| OwnPath { kind, path });
-        let approval_key = (self.policy.approval_key.clone()).map(|path| OwnPath {
-            kind: OwnPathKind::SecretFile,
-            path,
-        });
-        let paths = paths.into_iter().filter_map(|(kind, path)| {
-            let path = path?.to_owned();
-            Some(OwnPath { kind, path })
-        });
-        paths
-            .chain(of_server)
-            .chain(approval_key)
-            .chain(self.secrets.values().flat_map(of_secret))
-            .collect()
+        let token_file = (server.listen != Listen::Off).then_some(server.token_file);
+        let paths = [
+            (OwnPathKind::Plugins, Some(files.plugins)),
+            (OwnPathKind::Configuration, Some(configuration)),
+            (OwnPathKind::Schedules, Some(files.schedules)),
+            (OwnPathKind::Database, database),
+            (OwnPathKind::Cache, self.sandbox.cache_dir.clone()),
+            (OwnPathKind::State, Some(self.state_dir())),
+            (OwnPathKind::SecretFile, token_file),
+            (OwnPathKind::SecretFile, server.tls.key),
+            (OwnPathKind::Certificate, server.tls.certificate),
+            (OwnPathKind::SecretFile, self.policy.approval_key.clone()),
+        ];
+        let paths = paths.into_iter();
+        let paths = paths.filter_map(|(kind, path)| Some(OwnPath { kind, path: path? }));
+        let secrets = self.secrets.values().flat_map(of_secret);
+        paths.chain(secrets).collect()
     }
 
     /// Returns why two of these paths can't be used together, if so, as a sentence without a full stop. Blocks.
@@ -69,10 +59,12 @@ impl Config {
         let found = inside.find_map(|((inner, path), (outer, folder))| {
             let (path, folder) = (path?, folder?);
             let (end, around) = (PathTrace::of(path), PathTrace::of(folder));
-            let how = match around.end() == end.end() {
-                true => "is also",
-                false if around.contains(end.end()) => "lies inside",
-                false => return None,
+            let how = if around.end() == end.end() {
+                "is also"
+            } else if around.contains(end.end()) {
+                "lies inside"
+            } else {
+                return None;
             };
             let path = path.display();
             Some(format!("{inner}, {path}, {how} {outer}"))

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kinds::{
-    Kind, age, age_text, boolean, database, duration, labels, listen, networks, number, optional,
-    path, public_keys, roles, size, text, traces_endpoint, word,
+    Kind, age, age_text, boolean, database, duration, labels, number, optional, path, roles, size,
+    text, texts, word,
 };
 use campanile_control::settings::{Placement, RetentionLimits};
 use campanile_control::traces_endpoint::TracesEndpoint;
@@ -18,7 +18,7 @@ use campanile_model::access::Role;
 use campanile_model::ids::RunId;
 use campanile_model::labels::Labels;
 use campanile_model::text::{self, duration_text, size_text};
-use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
+use campanile_package::quota::{COUNT_MOST, NamespaceQuota, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
@@ -64,7 +64,11 @@ pub(super) trait Table: Sized {
 
     /// Read the table of `outer`, empty when it is absent, and refuse its unknown keys.
     fn of(outer: &mut Section<'_>, home: &Path) -> Result<Self, Error> {
-        let mut section = outer.table_or_empty(Self::NAME)?;
+        Self::whole(outer.table_or_empty(Self::NAME)?, home)
+    }
+
+    /// Read a table, and refuse its unknown keys.
+    fn whole(mut section: Section<'_>, home: &Path) -> Result<Self, Error> {
         let table = Self::read(&mut section, home)?;
         section.finish()?;
         Ok(table)
@@ -157,7 +161,7 @@ table! {
         /// Which of several hosts executes a launch: "spread" the one that uses the smallest part of its capacity, "pack" the
         /// one with the most runs that has room. Give every host of a database the same.
         placement "placement": Placement = Placement::default(),
-            word("\"spread\" or \"pack\"", Placement::read, Placement::as_str);
+            word("\"spread\" or \"pack\"", Placement::read);
         /// The threads that call tasks. Without it, one for each processor.
         guest_threads "guest_threads": u32 = processors(), number(1, 1024), example "4";
         /// How long to wait for the database at the start. "0s" tries once.
@@ -175,7 +179,7 @@ table! {
     "server" struct Server {
         /// Where the API listens: an address and a port, "unix:PATH" for a socket that the host's user opens without a token,
         /// or "off". Another machine reaches it only with a certificate. The variable CAMPANILE_LISTEN overrides it.
-        listen "listen": Listen = Listen::default(), listen();
+        listen "listen": Listen = Listen::default(), text();
         /// The file with the token of the API, which the host writes at its first start. Without it, the path of a SQLite
         /// database and ".token", or campanile.token in the working directory.
         token_file "token_file": Option<PathBuf> = None, optional(path()), example "\"/var/lib/campanile/token\"";
@@ -184,7 +188,7 @@ table! {
         rate_limit "rate_limit": u32 = RATE_LIMIT, number(10, 1_000_000);
         /// The addresses of proxies that say who a user is, in `user_header`. From any other address that header is refused. A
         /// program on such a machine can be any user.
-        trusted_proxies "trusted_proxies": Vec<Network> = Vec::new(), networks();
+        trusted_proxies "trusted_proxies": Vec<Network> = Vec::new(), texts();
         /// The header with the user's name, which the proxy sets, and removes from what clients send.
         user_header "user_header": String = "X-Forwarded-User".to_owned(), text();
         /// The header with the user's role, in place of `proxy_roles`.
@@ -212,7 +216,7 @@ table! {
     "watch" struct Watch {
         /// "auto" uses events of the operating system, "poll" looks every 2 s (for network file systems and shared
         /// folders of containers), "off" relies on the rescan.
-        mode "mode": Mode = Mode::Auto, word("\"auto\", \"poll\" or \"off\"", Mode::read, Mode::as_str);
+        mode "mode": Mode = Mode::Auto, word("\"auto\", \"poll\" or \"off\"", Mode::read);
         /// How often to scan the folder in every mode.
         rescan "rescan": Duration = 30 * SECOND, duration(SECOND, DAY);
     }
@@ -288,10 +292,10 @@ table! {
     "defaults" struct ScheduleDefaults {
         /// Which missed slots are launched: the newest one, the oldest one, all, or none.
         catchup "catchup": Catchup = Catchup::default(),
-            word("\"none\", \"latest\", \"earliest\" or \"all\"", Catchup::read, Catchup::as_str);
+            word("\"none\", \"latest\", \"earliest\" or \"all\"", Catchup::read);
         /// Whether a launch is run again after its run was lost. "at_most_once" also calls no task again after a failure.
         delivery "delivery": Delivery = Delivery::default(),
-            word("\"at_least_once\" or \"at_most_once\"", Delivery::read, Delivery::as_str);
+            word("\"at_least_once\" or \"at_most_once\"", Delivery::read);
     }
 }
 
@@ -309,7 +313,7 @@ table! {
     "traces" struct Traces {
         /// The address of a collector of OpenTelemetry, to which traces of launches are sent over OTLP/HTTP: `/v1/traces` is
         /// added to it. Without it, no traces are sent. Give every host of a database the same.
-        endpoint "endpoint": Option<TracesEndpoint> = None, optional(traces_endpoint()), example "\"http://127.0.0.1:4318\"";
+        endpoint "endpoint": Option<TracesEndpoint> = None, optional(text()), example "\"http://127.0.0.1:4318\"";
     }
 }
 
@@ -337,19 +341,19 @@ table! {
         /// Which new versions wait for an approval: "requests" those that request more than they are granted, "always" all,
         /// "pinned" none, because a version runs only if its sidecar pins it with `sha256`.
         approval "approval": Approval = Approval::Requests,
-            word("\"requests\", \"always\" or \"pinned\"", Approval::read, Approval::as_str);
+            word("\"requests\", \"always\" or \"pinned\"", Approval::read);
         /// The key file that seals decisions about versions and the tokens of approvers, the same on all hosts: see
         /// `campanile package approval-key`. Without it, a host makes a key in its `state_dir`, and counts no other seals.
         approval_key "approval_key": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/approval.key\"";
         /// The public keys whose signatures count: the second line of each public key file.
-        trusted_keys "trusted_keys": Vec<PublicKey> = Vec::new(), public_keys();
+        trusted_keys "trusted_keys": Vec<PublicKey> = Vec::new(), texts();
         /// Whether a version runs only with a signature by a trusted key, in NAME.wasm.minisig beside NAME.wasm.
         require_signature "require_signature": bool = false, boolean();
         /// What to do when other users of this machine can write a file that the host relies on, or replace it: the
         /// plugins folder, this file, the schedules file, a SQLite database, and the files and commands of secrets.
         /// "refuse" does not start the host, and rejects such packages and sidecars. "warn" logs a warning.
         foreign_writers "foreign_writers": ForeignWriters = ForeignWriters::default(),
-            word("\"refuse\" or \"warn\"", ForeignWriters::read, ForeignWriters::as_str);
+            word("\"refuse\" or \"warn\"", ForeignWriters::read);
     } check check_policy
 }
 
@@ -368,6 +372,28 @@ table! {
         /// messages, and 1 KiB for each launch of a schedule that it proposes. Its later launches of that day fail as
         /// `quota_exceeded`, and the schedules that it proposes are paused until midnight UTC.
         record_bytes_per_day "record_per_day": u64, size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
+    }
+}
+
+// `[namespaces.NAME]`: what the packages of one namespace may use together.
+table! {
+    "namespaces" NamespaceQuota {
+        /// The most runs at once of the packages of this namespace, on one host.
+        runs_max "runs_max": Option<u32>, optional(number(1, COUNT_MOST));
+        /// The most launches of its packages in a minute, on one host. Later ones wait.
+        launches_per_minute "launches_per_minute": Option<u32>, optional(number(1, COUNT_MOST));
+        /// The most bytes that its tasks add to the record in a day, on all hosts.
+        record_bytes_per_day "record_per_day": Option<u64>, optional(size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST));
+        /// The most bytes in all its buckets.
+        bucket_bytes "buckets": Option<u64>, optional(size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST));
+    }
+}
+
+table! {
+    /// `[groups.NAME]`: a concurrency group.
+    "groups" struct Group {
+        /// The most runs of this concurrency group at the same time, on all hosts together.
+        max "max": Option<u32> = None, optional(number(1, COUNT_MOST));
     }
 }
 
@@ -405,12 +431,12 @@ fn processors() -> u32 {
 
 /// Refuse a name that a host cannot have; the error is a clause.
 pub(super) fn check_host_name(name: &str) -> Result<(), String> {
-    match text::is_plain_name(name, 255) {
-        true => Ok(()),
-        false => Err(format!(
-            "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone"
-        )),
+    if text::is_plain_name(name, 255) {
+        return Ok(());
     }
+    Err(format!(
+        "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone"
+    ))
 }
 
 /// Refuse proxies without roles for their users, and what has no use without proxies.
@@ -429,23 +455,17 @@ fn check_server(server: &Server, section: &Section<'_>) -> Result<(), Error> {
             "is the header of the user too: name another one",
         ));
     }
-    let has_roles = !server.proxy_roles.is_empty();
-    match (
-        server.trusted_proxies.is_empty(),
-        &server.role_header,
-        has_roles,
-    ) {
-        (true, None, false) | (false, None, true) | (false, Some(_), false) => Ok(()),
-        (true, ..) => {
-            let key = if has_roles {
-                "proxy_roles"
-            } else {
-                "role_header"
-            };
-            let what = "has no use: `trusted_proxies` lists no address";
-            Err(section.error(key, what))
+    let roles = [
+        ("proxy_roles", !server.proxy_roles.is_empty()),
+        ("role_header", server.role_header.is_some()),
+    ];
+    let set = Vec::from_iter(roles.iter().filter(|(_, is_set)| *is_set));
+    match (server.trusted_proxies.is_empty(), &*set) {
+        (true, []) | (false, [_]) => Ok(()),
+        (true, [(key, _), ..]) => {
+            Err(section.error(key, "has no use: `trusted_proxies` lists no address"))
         }
-        (false, ..) => {
+        (false, _) => {
             let what = "needs exactly one of `role_header` and `proxy_roles`, which say what a user may do";
             Err(section.error("trusted_proxies", what))
         }
@@ -471,50 +491,42 @@ fn check_host(host: &Host, section: &Section<'_>) -> Result<(), Error> {
 
 /// Check the durations against each other.
 fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Error> {
-    let wrong = |key, value, other, other_value, advice: &str| {
-        let (value, other_value) = (duration_text(value), duration_text(other_value));
-        let other = section.path_of(other);
-        let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
-        Err(section.error(key, what))
-    };
-    let Recovery { lease, renew, .. } = *recovery;
-    if renew.saturating_mul(RENEWALS_MIN) > lease {
-        let advice = format!(
-            "a lease must last for three renewals, or hosts lose the leases of their runs when one fails; write a `lease` of at least \"{}\"",
-            duration_text(renew.saturating_mul(RENEWALS_MIN))
+    let least = recovery.renew.saturating_mul(RENEWALS_MIN);
+    if least > recovery.lease {
+        let [renew, lease, least] = [recovery.renew, recovery.lease, least].map(duration_text);
+        let what = format_args!(
+            "is {renew}, and `recovery.lease` is {lease}: a lease must last for three renewals, or hosts lose the leases of their runs when one fails; write a `lease` of at least \"{least}\""
         );
-        return wrong("renew", renew, "lease", lease, &advice);
+        return Err(section.error("renew", what));
     }
-    let (age, lost) = (recovery.max_age, recovery.lost_threshold);
-    if age <= lost {
-        let advice = "it must be longer, or no launch is ever recovered";
-        return wrong("max_age", age, "lost_threshold", lost, advice);
+    if recovery.max_age <= recovery.lost_threshold {
+        let [age, lost] = [recovery.max_age, recovery.lost_threshold].map(duration_text);
+        let what = format_args!(
+            "is {age}, and `recovery.lost_threshold` is {lost}: it must be longer, or no launch is ever recovered"
+        );
+        return Err(section.error("max_age", what));
     }
     Ok(())
 }
 
 fn check_late(late: &Defaults, section: &Section<'_>) -> Result<(), Error> {
-    match late.catchup_window < late.misfire_grace {
-        true => Err(section.error(
-            "catchup_window",
-            "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
-        )),
-        false => Ok(()),
+    if late.catchup_window >= late.misfire_grace {
+        return Ok(());
     }
+    let what = "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one";
+    Err(section.error("catchup_window", what))
 }
 
 /// Refuse to require signatures that no key can make.
 fn check_policy(policy: &Policy, section: &Section<'_>) -> Result<(), Error> {
-    match policy.require_signature && policy.trusted_keys.is_empty() {
-        true => Err(section.error(
-            "require_signature",
-            format_args!(
-                "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
-                section.path_of("trusted_keys")
-            ),
-        )),
-        false => Ok(()),
+    if !policy.require_signature || !policy.trusted_keys.is_empty() {
+        return Ok(());
     }
+    let what = format_args!(
+        "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
+        section.path_of("trusted_keys")
+    );
+    Err(section.error("require_signature", what))
 }
 
 impl ScheduleDefaults {
@@ -538,33 +550,29 @@ impl Retention {
         recovery: &Recovery,
         late: &Defaults,
     ) -> Result<(), Error> {
+        let outlasts = |key, age: Option<Duration>, other: &str, least: Duration, reason: &str| {
+            let Some(age) = age.filter(|age| *age < least) else {
+                return Ok(());
+            };
+            let [age, least] = [age, least].map(duration_text);
+            let what = format_args!(
+                "is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\""
+            );
+            Err(section.error(key, what))
+        };
         for (key, age) in [
             ("succeeded", self.succeeded),
             ("failed", self.failed),
             ("skipped", self.skipped),
         ] {
-            let outlasts = |other: &str, least, reason: &str| match age {
-                Some(age) if age < least => {
-                    let (age, least) = (duration_text(age), duration_text(least));
-                    let what = format_args!(
-                        "is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\""
-                    );
-                    Err(section.error(key, what))
-                }
-                _ => Ok(()),
-            };
             let reason = "recovery may still look for such launches";
-            outlasts("recovery.max_age", recovery.max_age, reason)?;
+            outlasts(key, age, "recovery.max_age", recovery.max_age, reason)?;
             let reason = "their slots may still be caught up";
-            outlasts("late.catchup_window", late.catchup_window, reason)?;
-            if let (Some(counts), Some(age)) = (self.counts, age)
-                && counts < age
-            {
-                let (counts, age) = (duration_text(counts), duration_text(age));
-                let what = format_args!(
-                    "is {counts}, shorter than `retention.{key}`, which is {age}: a launch would be removed and not counted; write at least \"{age}\""
-                );
-                return Err(section.error("counts", what));
+            outlasts(key, age, "late.catchup_window", late.catchup_window, reason)?;
+            if let Some(age) = age {
+                let other = format!("retention.{key}");
+                let reason = "a launch would be removed and not counted";
+                outlasts("counts", self.counts, &other, age, reason)?;
             }
         }
         // An age of logs that no launch reaches.

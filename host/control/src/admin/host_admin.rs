@@ -11,7 +11,7 @@ use crate::admin::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
 use campanile_model::labels::Labels;
-use campanile_model::text::nearest;
+use campanile_model::text::did_you_mean;
 use campanile_model::words;
 use campanile_store::chores::{self, ChoreLease};
 use campanile_store::events::EventKind;
@@ -163,8 +163,7 @@ pub async fn drain(
 /// Say that no host has this name, and which name is alike.
 async fn unknown(tx: &mut Tx, name: &str) -> Result<ScheduleError> {
     let hosts = hosts::newest(tx).await?;
-    let near = nearest(name, hosts.iter().map(|host| &*host.name));
-    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let near = did_you_mean(name, hosts.iter().map(|host| &*host.name));
     Ok(ScheduleError::NotFound(format!(
         "no host named `{name}` is on record{near}; `campanile host list --all` lists all hosts"
     )))

@@ -1,12 +1,16 @@
 //! The rules for alerts and the channels, as the configuration sets them.
+//!
+//! Each is serialized with the keys and values of its table there.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 use campanile_model::status::{AlertKind, Severity};
-use campanile_model::text::nearest;
+use campanile_model::text::{did_you_mean, duration_text};
 use campanile_model::words;
 
 /// Subject of alerts concerning the record itself.
@@ -19,20 +23,24 @@ pub const USUAL_LEAST: Duration = Duration::from_secs(60);
 pub const USUAL_TIMES: u32 = 3;
 
 /// The rules, the channels and the heartbeat of a host.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AlertSettings {
+    #[serde(rename = "alerts", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// The channels by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, Channel>,
     pub heartbeat: Option<Heartbeat>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pings: Vec<Ping>,
 }
 
 /// One rule.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rule {
-    pub name: String,
+    #[serde(flatten)]
     pub condition: Condition,
+    pub name: String,
     /// Only subjects whose name matches: schedules, or for some kinds hosts or packages.
     pub subject: Option<Pattern>,
     /// Only schedules of a package whose name matches.
@@ -41,30 +49,38 @@ pub struct Rule {
     /// The names of the channels that get the messages.
     pub channels: Vec<String>,
     /// How long the condition must hold before the alert fires.
+    #[serde(rename = "for", serialize_with = "duration")]
     pub pending_for: Duration,
     /// How long the condition must not hold before the alert is resolved.
+    #[serde(serialize_with = "duration")]
     pub resolve_after: Duration,
 }
 
 /// What a rule watches, with its numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Condition {
     /// The last `after` launches failed; with `within`, so many failed in this time, not necessarily in a row.
     Failed {
         after: u32,
+        #[serde(serialize_with = "duration")]
         within: Option<Duration>,
     },
     LateStart {
+        #[serde(serialize_with = "duration")]
         by: Duration,
     },
     /// Without `than`, longer than three times the usual duration.
     TooLong {
+        #[serde(serialize_with = "duration")]
         than: Option<Duration>,
     },
     TooShort {
+        #[serde(serialize_with = "duration")]
         than: Duration,
     },
     NoSuccessFor {
+        #[serde(serialize_with = "duration")]
         than: Duration,
     },
     ExpectWithin,
@@ -74,6 +90,7 @@ pub enum Condition {
     /// A share from 0 to 1.
     RecoveryRate {
         below: f64,
+        #[serde(serialize_with = "duration")]
         within: Duration,
     },
     /// A share of the greatest size, from 0 to 1.
@@ -141,7 +158,7 @@ impl Rule {
 }
 
 /// A name in which `*` stands for any characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pattern(String);
 
 impl Pattern {
@@ -205,48 +222,58 @@ words! {
 }
 
 /// Where messages about alerts go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Channel {
     pub template: ChannelTemplate,
+    #[serde(flatten)]
     pub target: Target,
     /// The name of the secret that signs messages, and of the former one during a change.
+    #[serde(flatten, serialize_with = "signing_secrets")]
     pub signing_secrets: Vec<String>,
     /// Headers. `{secret:NAME}` in a value stands for a secret.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// How long messages wait for others of their rule.
-    pub group_wait: Duration,
     /// The addresses and the login of a channel that gets e-mails; none for one that gets requests.
+    #[serde(flatten)]
     pub mail: Option<MailSettings>,
+    /// How long messages wait for others of their rule.
+    #[serde(serialize_with = "duration")]
+    pub group_wait: Duration,
 }
 
 /// The sender and the recipients of the e-mails of a channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MailSettings {
     pub from: String,
     pub to: Vec<String>,
+    #[serde(flatten)]
     pub login: Option<MailUser>,
 }
 
 /// How a host proves to a mail server who it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MailUser {
+    #[serde(flatten, serialize_with = "user")]
     pub user: Value,
     /// The name of the secret that holds the password.
     pub password_secret: String,
 }
 
 /// An address outside of this host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
+    #[serde(flatten)]
     pub url: Value,
     /// Whether the address may be a private one.
     pub private: bool,
 }
 
 /// A text of the configuration, or the name of the secret that holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Value {
+    #[serde(rename = "url")]
     Plain(String),
+    #[serde(rename = "url_secret")]
     Secret(String),
 }
 
@@ -261,9 +288,11 @@ impl Value {
 }
 
 /// A ping of this host while it works.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Heartbeat {
+    #[serde(flatten)]
     pub target: Target,
+    #[serde(serialize_with = "duration")]
     pub interval: Duration,
 }
 
@@ -271,10 +300,11 @@ pub struct Heartbeat {
 pub const SCHEDULE_PLACEHOLDER: &str = "{schedule}";
 
 /// The address of a monitor that gets a request when a run of a schedule starts, and one when the run ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ping {
     /// The schedules. With more than one, the address has [`SCHEDULE_PLACEHOLDER`].
     pub schedule: Pattern,
+    #[serde(flatten)]
     pub target: Target,
 }
 
@@ -312,8 +342,7 @@ impl AlertSettings {
 
     /// Say that there is no channel `name`, and which one is alike.
     pub fn no_channel(&self, name: &str) -> String {
-        let near = nearest(name, self.channels.keys().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = did_you_mean(name, self.channels.keys().map(String::as_str));
         format!("the configuration has no table [channels.{name}]{near}")
     }
 
@@ -325,6 +354,24 @@ impl AlertSettings {
         let of_channels = self.channels.values().flat_map(Channel::secrets);
         of_channels.chain(of_targets).collect()
     }
+}
+
+fn duration<S: Serializer>(
+    duration: &(impl Copy + Into<Option<Duration>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    (*duration).into().map(duration_text).serialize(serializer)
+}
+
+fn signing_secrets<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(["secret", "former_secret"].into_iter().zip(names))
+}
+
+fn user<S: Serializer>(user: &Value, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([match user {
+        Value::Plain(user) => ("user", user),
+        Value::Secret(name) => ("user_secret", name),
+    }])
 }
 
 #[cfg(test)]

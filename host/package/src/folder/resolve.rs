@@ -121,17 +121,17 @@ impl<L: Loader> PluginsFolder<L> {
                     described?
                 }
                 _ => {
-                    let pace = match known.slow.as_ref() == Some(&digest) {
-                        true => Pace::Full,
-                        false => Pace::Quick,
-                    };
+                    let is_slow = known.slow.as_ref() == Some(&digest);
+                    let pace = if is_slow { Pace::Full } else { Pace::Quick };
                     if !may_load {
                         let size_bytes = stamp.size_bytes;
                         return Err(Unresolved::NotLoaded { size_bytes, pace });
                     }
-                    let attempt = match known.load_again {
-                        true => Attempt::Again,
-                        false => Attempt::First,
+                    let again = known.load_again;
+                    let attempt = if again {
+                        Attempt::Again
+                    } else {
+                        Attempt::First
                     };
                     let file = (path.as_path(), stamp, digest);
                     self.start_load(name, file, attempt, pace).await?;
@@ -341,10 +341,7 @@ impl<L: Loader> PluginsFolder<L> {
         let (policy, name) = (policy.clone(), name_of(path));
         let (present, path) = (state.is_some(), signature::signature_path(path));
         let result = off_thread(move || {
-            let text = present.then(|| {
-                let read = signature::read_small(&path);
-                read.map_err(|why| format!("{}: {why}", path.display()))
-            });
+            let text = present.then(|| signature::read_small(&path));
             policy.check_signature(&name, &bytes, text)
         });
         let result = result.await?;

@@ -46,11 +46,11 @@ impl<'r> CallGrants<'r> {
     /// # Errors
     /// Returns a clause.
     pub fn add_device(&mut self, name: &str) -> Result<(), String> {
-        let granted = &self.reader.grants.devices;
-        match granted.iter().any(|device| device.as_str() == name) {
-            true => Ok(()),
-            false => device::add(&mut self.reader, name),
+        let mut granted = self.reader.grants.devices.iter();
+        if granted.any(|device| device.as_str() == name) {
+            return Ok(());
         }
+        device::add(&mut self.reader, name)
     }
 
     /// Grant the variable `NAME=value`, or `NAME` of the host's environment, in place of one of the same name.

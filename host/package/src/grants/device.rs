@@ -43,10 +43,10 @@ pub(super) fn add(reader: &mut GrantReader<'_>, name: &str) -> Result<(), String
 /// Refuses devices along with a directory granted in the same place. The error is a clause.
 pub(super) fn check_folder(reader: &GrantReader<'_>) -> Result<(), String> {
     let mut directories = reader.grants.directories.iter();
-    match !reader.grants.devices.is_empty() && directories.any(|it| it.guest == FOLDER) {
-        true => Err(format!(
-            "are seen in {FOLDER}, where a directory is granted too: grant the directory under another path, or leave out the devices"
-        )),
-        false => Ok(()),
+    if reader.grants.devices.is_empty() || !directories.any(|it| it.guest == FOLDER) {
+        return Ok(());
     }
+    Err(format!(
+        "are seen in {FOLDER}, where a directory is granted too: grant the directory under another path, or leave out the devices"
+    ))
 }

@@ -212,10 +212,9 @@ fn check_own_paths(
 /// Returns the plugins folder for a sidecar in `folder`, possibly a namespace's folder.
 fn plugins_of(folder: &Path) -> &Path {
     let name = folder.file_name().unwrap_or_default();
-    match name.as_encoded_bytes().starts_with(b"@") {
-        true => folder.parent().unwrap_or(folder),
-        false => folder,
-    }
+    let is_namespace = name.as_encoded_bytes().starts_with(b"@");
+    let around = folder.parent().filter(|_| is_namespace);
+    around.unwrap_or(folder)
 }
 
 /// Whether a task writing to the directory `granted` could change or replace `own`, be it through a link on the way or a second

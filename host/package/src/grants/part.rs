@@ -119,10 +119,8 @@ pub(super) fn read_private(section: &mut Section<'_>, host: &str) -> Result<bool
 
 /// Return [`Part::Private`] of a grant.
 pub(super) fn private_text(is_private: bool) -> String {
-    match is_private {
-        true => PRIVATE.to_owned(),
-        false => String::new(),
-    }
+    let text = if is_private { PRIVATE } else { "" };
+    text.to_owned()
 }
 
 pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {
@@ -135,12 +133,12 @@ pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
         && is_printable_line(path)
         && path.split('/').all(|part| part != ".." && part != ".");
     let is_tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
-    match is_plain && is_tidy {
-        true => Ok(()),
-        false => Err(format!(
-            "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
-        )),
+    if is_plain && is_tidy {
+        return Ok(());
     }
+    Err(format!(
+        "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
+    ))
 }
 
 /// Returns a grant's host in lower case. The error is a clause.

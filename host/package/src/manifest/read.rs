@@ -13,7 +13,7 @@ use crate::requests::Requested;
 use crate::schedule_reader;
 use crate::spec::ScheduleDefinition;
 use crate::toml_reader::{Document, Error, Section};
-use campanile_model::text::nearest;
+use campanile_model::text::did_you_mean;
 
 type Read<T> = Result<T, Error>;
 
@@ -115,9 +115,7 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for id in &task.depends_on {
             if !ids.contains(id.as_str()) {
-                let near = nearest(id, ids.iter().copied());
-                let hint = near.map(|near| format!(": did you mean `{near}`?"));
-                let hint = hint.unwrap_or_default();
+                let hint = did_you_mean(id, ids.iter().copied());
                 return Err(format!(
                     "has a task `{}` that depends on `{id}`, which is no task of this package{hint}",
                     task.id

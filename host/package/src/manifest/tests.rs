@@ -106,7 +106,7 @@ fn ids_must_be_plain_and_unique_and_dependencies_known() {
     );
     assert_eq!(
         fault(json!({"tasks": [{"id": "collect"}, {"id": "b", "depends_on": ["colect"]}]})),
-        "`tasks` has a task `b` that depends on `colect`, which is no task of this package: did you mean `collect`?"
+        "`tasks` has a task `b` that depends on `colect`, which is no task of this package; did you mean `collect`?"
     );
     assert!(
         fault(json!({"tasks": [{"id": "a"}, {"id": "b", "depends_on": ["a", "a"]}]}))

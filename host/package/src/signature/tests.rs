@@ -16,13 +16,13 @@ QtKMXWyYcwdpZAlPF7tE2ENJkRd1ujvKjlj1m9RtHTBnZPa5WKU5uWRs5GoP5M/VqE81QFuMKI5k/SfN
 ";
 
 fn key() -> PublicKey {
-    PublicKey::read(KEY).unwrap()
+    KEY.parse().unwrap()
 }
 
 #[test]
 fn a_signature_of_minisign_names_its_key() {
     let key = key();
-    assert_eq!((key.id(), key.as_str()), (ID, KEY));
+    assert_eq!((key.id(), &*key.to_string()), (ID, KEY));
     assert_eq!(signer(SIGNATURE).as_deref(), Some(ID));
     let trusted = [key.clone()];
     assert_eq!(verify(b"test", SIGNATURE, &trusted), Ok(&key));
@@ -76,7 +76,7 @@ fn no_part_of_a_signature_verifies_and_none_panics() {
 fn a_text_that_is_no_public_key_is_refused() {
     let long = "RWQf".repeat(1000);
     for wrong in ["", "RWQf6LRC", "not base64!", SIGNATURE, &KEY[..55], &long] {
-        let why = PublicKey::read(wrong).unwrap_err();
+        let why = wrong.parse::<PublicKey>().unwrap_err();
         assert!(why.starts_with("is no public key: "), "{why}");
     }
 }

@@ -63,7 +63,9 @@ fn a_pin_is_needed_only_when_the_policy_says_so() {
 fn a_signature_is_needed_only_when_the_policy_says_so() {
     let trusting = VersionPolicy {
         trusted_keys: vec![
-            PublicKey::read("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3").unwrap(),
+            "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
+                .parse()
+                .unwrap(),
         ],
         ..VersionPolicy::default()
     };

@@ -116,7 +116,7 @@ impl Keygen {
         common.print(&KeyReport {
             secret_key_file: secret_path,
             public_key_file: public_path,
-            public_key: key.as_str().to_owned(),
+            public_key: key.to_string(),
             key_id: key.id().to_owned(),
         })
     }
@@ -167,9 +167,7 @@ pub(crate) fn verify_beside<'k>(
     bytes: &[u8],
     keys: &'k [PublicKey],
 ) -> Result<&'k PublicKey> {
-    let signature_file = signature_path(file);
-    let text = read_small(&signature_file);
-    let text = text.map_err(|why| refused!("{}: {why}", signature_file.display()))?;
+    let text = read_small(&signature_path(file)).map_err(Failure::refused)?;
     let key = verify(bytes, &text, keys);
     key.map_err(|why| failed!("{}: {why}", file.display()))
 }
@@ -186,7 +184,7 @@ pub(crate) fn keys(given: &[String], common: &Common) -> Result<Vec<PublicKey>> 
     }
     let keys = given.iter().map(|given| match Path::new(given) {
         path if path.exists() => PublicKey::read_file(path).map_err(Failure::refused),
-        _ => PublicKey::read(given).map_err(|why| {
+        _ => given.parse().map_err(|why: String| {
             refused!(
                 "--key {} is the path of no file, and {why}",
                 printable_line(given)
@@ -211,7 +209,7 @@ fn print_signed(common: &Common, file: PathBuf, key: &PublicKey) -> Result {
     let report = SignatureReport {
         signature_file: signature_path(&file),
         file,
-        public_key: key.as_str().to_owned(),
+        public_key: key.to_string(),
         key_id: key.id().to_owned(),
     };
     common.print_report(&report, &text)
@@ -221,7 +219,7 @@ fn print_signed(common: &Common, file: PathBuf, key: &PublicKey) -> Result {
 pub(crate) fn secret_key(path: &Path) -> Result<SecretKey> {
     let shown = path.display();
     let text = read_small(path).map_err(|why| {
-        refused!("the secret key {shown}: {why}")
+        refused!("the secret key {why}")
             .hint("correct the path, or make a key with `campanile package keygen`")
     })?;
     let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode());
@@ -248,7 +246,8 @@ pub(crate) fn secret_key(path: &Path) -> Result<SecretKey> {
 
 /// Return a public key as hosts read it.
 fn public_key(key: &minisign::PublicKey) -> Result<PublicKey> {
-    PublicKey::read(&key.to_base64()).map_err(|why| failed!("the public key {why}"))
+    let key = key.to_base64().parse();
+    key.map_err(|why: String| failed!("the public key {why}"))
 }
 
 /// Return a passphrase for a new key: that of the environment, or one that is typed twice.

@@ -1,7 +1,6 @@
 //! Versions that the sidecar or the policy of the host refuses.
 
 use super::*;
-use crate::signature::PublicKey;
 use crate::{Approval, OwnRecord, Vouched};
 
 const KEY: &str = "RWSYXL/5mCm7EZaIRCXSl27lMxObpHeOc0KFA3DpUgZPpjUb6U7MJIja";
@@ -79,7 +78,7 @@ async fn a_pinned_host_refuses_a_file_that_no_sidecar_pins() {
 #[tokio::test]
 async fn a_signature_is_checked_when_it_or_the_file_changes() {
     let mut scene = Scene::with_policy(VersionPolicy {
-        trusted_keys: vec![PublicKey::read(KEY).unwrap()],
+        trusted_keys: vec![KEY.parse().unwrap()],
         require_signature: true,
         ..VersionPolicy::default()
     });
@@ -118,7 +117,7 @@ async fn a_signature_is_checked_when_it_or_the_file_changes() {
 #[tokio::test]
 async fn a_signature_that_is_not_required_is_kept_when_it_is_valid() {
     let mut scene = Scene::with_policy(VersionPolicy {
-        trusted_keys: vec![PublicKey::read(KEY).unwrap()],
+        trusted_keys: vec![KEY.parse().unwrap()],
         ..VersionPolicy::default()
     });
     scene.write("a.wasm", "good 1");
