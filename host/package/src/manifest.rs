@@ -11,7 +11,7 @@ use semver::Version;
 use serde_json::Value;
 
 use super::grant_record::RecordedGrants;
-use super::requests::{Request, Requested, evaluate_requests};
+use super::requests::{Request, evaluate_requests};
 use super::schedule_reader::named_for;
 use super::spec::{ScheduleDefinition, name_all};
 use campanile_model::text::nearest;
@@ -174,7 +174,7 @@ impl Manifest {
     /// connection.
     pub fn missing_grants(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut missing = self.ungranted_requests(grants);
-        missing.retain(|request| !request.requested.kind.is_checked_at_use);
+        missing.retain(|request| !request.kind.is_checked_at_use);
         missing
     }
 
@@ -183,9 +183,9 @@ impl Manifest {
     /// A request of both versions makes no difference: without the grant, neither version runs. Network requests count.
     pub fn additional_requests(&self, before: &Manifest, grants: &RecordedGrants) -> Vec<Request> {
         let is_known =
-            |request: &Requested| before.requests.iter().any(|before| before.covers(request));
+            |request: &Request| before.requests.iter().any(|before| before.covers(request));
         let mut requests = self.ungranted_requests(grants);
-        requests.retain(|request| !is_known(&request.requested));
+        requests.retain(|request| !is_known(request));
         requests
     }
 }

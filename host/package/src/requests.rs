@@ -17,10 +17,12 @@ pub struct Requested {
 }
 
 /// One request, and whether it is granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Request {
     /// The name of the kind of grant.
-    pub kind: &'static str,
+    #[serde(serialize_with = "write_kind", deserialize_with = "read_kind")]
+    #[schemars(with = "String")]
+    pub kind: &'static GrantKind,
     /// The requested thing, such as `write /snapshots`. It identifies a request among those of its kind.
     pub what: String,
     /// The author's reason, if the description gives one.
@@ -31,47 +33,17 @@ pub struct Request {
     /// What the sidecar has already of the table to which the lines belong.
     present: Present,
     /// The parts of the requested thing.
-    #[serde(rename = "parts", serialize_with = "parts")]
-    #[schemars(with = "Vec<String>")]
-    pub(super) requested: Requested,
+    pub(super) parts: Vec<String>,
 }
 
-/// A request as JSON has it.
-#[derive(Deserialize)]
-struct WrittenRequest {
-    kind: String,
-    what: String,
-    reason: Option<String>,
-    is_granted: bool,
-    lines: String,
-    present: Present,
-    parts: Vec<String>,
+fn write_kind<S: Serializer>(kind: &GrantKind, serializer: S) -> Result<S::Ok, S::Error> {
+    kind.name.serialize(serializer)
 }
 
-fn parts<S: Serializer>(requested: &Requested, serializer: S) -> Result<S::Ok, S::Error> {
-    requested.parts.serialize(serializer)
-}
-
-impl<'de> Deserialize<'de> for Request {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Request, D::Error> {
-        let written = WrittenRequest::deserialize(deserializer)?;
-        let kind = KINDS.into_iter().find(|kind| kind.name == written.kind);
-        let unknown = || D::Error::custom(format!("there is no kind of grant `{}`", written.kind));
-        let kind = kind.ok_or_else(unknown)?;
-        Ok(Request {
-            kind: kind.name,
-            what: written.what,
-            reason: written.reason.clone(),
-            is_granted: written.is_granted,
-            lines: written.lines,
-            present: written.present,
-            requested: Requested {
-                kind,
-                parts: written.parts,
-                reason: written.reason,
-            },
-        })
-    }
+fn read_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static GrantKind, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let kind = KINDS.into_iter().find(|kind| kind.name == name);
+    kind.ok_or_else(|| D::Error::custom(format!("there is no kind of grant `{name}`")))
 }
 
 impl Requested {
@@ -83,7 +55,7 @@ impl Requested {
     }
 
     /// Whether a grant for this request would also cover `other`.
-    pub(super) fn covers(&self, other: &Requested) -> bool {
+    pub(super) fn covers(&self, other: &Request) -> bool {
         self.kind == other.kind && self.kind.covers(&self.parts, &other.parts)
     }
 }
@@ -103,7 +75,7 @@ fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
 /// Compare each of `requests` with `grants`.
 pub fn evaluate_requests(requests: &[Requested], grants: &RecordedGrants) -> Vec<Request> {
     let requests = requests.iter().map(|request| Request {
-        kind: request.kind.name,
+        kind: request.kind,
         what: request.kind.what(&request.parts),
         reason: request.reason.clone(),
         is_granted: request.is_granted(grants),
@@ -111,7 +83,7 @@ pub fn evaluate_requests(requests: &[Requested], grants: &RecordedGrants) -> Vec
             .kind
             .lines(&request.parts, present(request.kind, grants)),
         present: present(request.kind, grants),
-        requested: request.clone(),
+        parts: request.parts.clone(),
     });
     requests.collect()
 }
@@ -119,12 +91,12 @@ pub fn evaluate_requests(requests: &[Requested], grants: &RecordedGrants) -> Vec
 impl Request {
     /// Return what identifies a request.
     pub fn key(&self) -> (&'static str, &str) {
-        (self.kind, &self.what)
+        (self.kind.name, &self.what)
     }
 
     /// Return a sentence that says that the request is not granted.
     pub fn need(&self) -> String {
-        let need = self.requested.kind.need(&self.requested.parts);
+        let need = self.kind.need(&self.parts);
         let reason = match &self.reason {
             Some(reason) => format!(" ({})", printable_line(reason)),
             None => String::new(),
@@ -136,7 +108,8 @@ impl Request {
 /// Return the requests as a list in one sentence.
 pub fn list_requests(requests: &[Request]) -> String {
     let each = requests.iter();
-    let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
+    let each =
+        each.map(|request| format!("{} {}", request.kind.name, printable_line(&request.what)));
     Vec::from_iter(each).join(", ")
 }
 
@@ -151,14 +124,11 @@ pub fn denial(package: &str, requests: &[Request]) -> String {
 pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
     let requests = requests.into_iter();
     let (named, others): (Vec<&Request>, Vec<&Request>) =
-        requests.partition(|request| request.requested.kind.is_named());
+        requests.partition(|request| request.kind.is_named());
     let tables = named.chunk_by(|a, b| a.kind == b.kind).map(|requests| {
-        let names = requests.iter().flat_map(|request| &request.requested.parts);
+        let names = requests.iter().flat_map(|request| &request.parts);
         let names: Vec<String> = names.cloned().collect();
-        requests[0]
-            .requested
-            .kind
-            .lines(&names, requests[0].present)
+        requests[0].kind.lines(&names, requests[0].present)
     });
     let entries = others.into_iter().map(|request| request.lines.clone());
     Vec::from_iter(tables.chain(entries)).join("\n")
@@ -180,7 +150,7 @@ mod tests {
     fn beyond(new: Value, old: Value, grants: &Grants) -> Vec<String> {
         let new = asking(new).additional_requests(&asking(old), &grants.into());
         new.iter()
-            .map(|request| format!("{} {}", request.kind, request.what))
+            .map(|request| format!("{} {}", request.kind.name, request.what))
             .collect()
     }
 

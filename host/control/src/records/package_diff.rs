@@ -110,7 +110,7 @@ pub fn request_line(RequestChange { request, change }: &RequestChange) -> String
     let not = if request.is_granted { "" } else { "not " };
     let reason = request.reason.as_ref().map(|why| format!(" ({why})"));
     let reason = reason.unwrap_or_default();
-    let (kind, what) = (request.kind, &request.what);
+    let (kind, what) = (request.kind.name, &request.what);
     format!("request {change}: {kind} {what}{reason}, {not}granted")
 }
 
