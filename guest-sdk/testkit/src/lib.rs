@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::json_text::object_of;
 use campanile_package::{Attempt, PackageLoader, load};
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_sandbox::{
@@ -346,7 +347,7 @@ impl TaskTest {
                 ids.join(", ")
             )));
         }
-        campanile_package::context::check(&self.stage.context)
+        campanile_package::context::check(&object_of(&self.stage.context))
             .map_err(|reserved| Error::Test(format!("the context is refused: {reserved}")))?;
         Ok(Stage {
             replies: Some(Arc::new(self.routes.clone())),

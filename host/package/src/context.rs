@@ -1,8 +1,7 @@
 //! The context of a run: the keys that only the host sets, and how contexts are merged.
 
-use campanile_model::json_depth::{self, JSON_DEPTH_MAX, TooDeep};
+use campanile_model::json_depth::{self, TooDeep};
 use campanile_model::json_text::{JsonObject, JsonText, text_of};
-use serde_json::{Map, Value};
 
 /// The keys that the host adds to every context.
 pub const RESERVED: [&str; 15] = [
@@ -32,53 +31,12 @@ pub enum ContextFault {
     TooDeep(#[from] TooDeep),
 }
 
-/// The keys of a user, parsed or as text.
-pub trait UserKeys {
-    fn has(&self, key: &str) -> bool;
-    fn is_too_deep(&self) -> bool;
-}
-
-impl UserKeys for JsonObject {
-    fn has(&self, key: &str) -> bool {
-        self.contains_key(key)
-    }
-
-    fn is_too_deep(&self) -> bool {
-        json_depth::check(text_of(self).as_bytes()).is_err()
-    }
-}
-
-impl UserKeys for Map<String, Value> {
-    fn has(&self, key: &str) -> bool {
-        self.contains_key(key)
-    }
-
-    fn is_too_deep(&self) -> bool {
-        // The map itself is a level.
-        self.values()
-            .any(|value| is_deeper(value, JSON_DEPTH_MAX - 1))
-    }
-}
-
 /// Check the context of a schedule, a sidecar or a trigger.
 ///
 /// Only the top level is reserved; below it every name is allowed.
-pub fn check(context: &impl UserKeys) -> Result<(), ContextFault> {
-    check_keys(|key| context.has(key))?;
-    if context.is_too_deep() {
-        return Err(TooDeep.into());
-    }
-    Ok(())
-}
-
-/// Whether a value nests deeper than `levels`.
-fn is_deeper(value: &Value, levels: usize) -> bool {
-    let is_below = |value: &Value| is_deeper(value, levels.saturating_sub(1));
-    match value {
-        Value::Array(items) => levels == 0 || items.iter().any(is_below),
-        Value::Object(entries) => levels == 0 || entries.values().any(is_below),
-        _ => false,
-    }
+pub fn check(context: &JsonObject) -> Result<(), ContextFault> {
+    check_keys(|key| context.contains_key(key))?;
+    Ok(json_depth::check(text_of(context).as_bytes())?)
 }
 
 /// Check the keys of a context, whatever holds them; `is_set` says whether the context sets a key.
@@ -119,18 +77,18 @@ pub fn apply_patch(target: &mut JsonObject, patch: JsonObject) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_model::json_depth::JSON_DEPTH_MAX;
     use campanile_model::json_text::object_of;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn map(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
+    fn map(value: Value) -> JsonObject {
+        object_of(value.as_object().unwrap())
     }
 
     #[test]
     fn each_reserved_key_is_refused_at_the_top_and_allowed_below() {
         for key in RESERVED {
-            let mut context = Map::new();
-            context.insert(key.to_owned(), Value::Null);
+            let context = map(json!({ key: null }));
             assert_eq!(check(&context), Err(ContextFault::Reserved(key)));
         }
         assert_eq!(check(&map(json!({"mine": {"run_id": 1}}))), Ok(()));
@@ -146,12 +104,11 @@ mod tests {
 
     #[test]
     fn the_upper_context_wins_key_by_key() {
-        let of = |value: Value| object_of(&map(value));
         let merged = merge(
-            &of(json!({"a": 1, "b": {"x": 1}})),
-            &of(json!({"b": {"y": 2}})),
+            &map(json!({"a": 1, "b": {"x": 1}})),
+            &map(json!({"b": {"y": 2}})),
         );
-        assert_eq!(merged, of(json!({"a": 1, "b": {"y": 2}})));
+        assert_eq!(merged, map(json!({"a": 1, "b": {"y": 2}})));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use self::resolve::{KnownFiles, PackageFiles, Rejection, Unresolved};
 use super::assemble::usable;
 use super::files::{self, Listing, PACKAGES_MAX, off_thread};
 use super::host_rules::HostRules;
-use super::loader::{LoadError, Loader, PackageLoader};
+use super::loader::{Attempt, LoadError, Loader, PackageLoader};
 use super::open_folder::OpenFolder;
 use super::package::{Change, Package, Packages};
 use campanile_model::text::printable_line;
@@ -194,7 +194,7 @@ impl<L: Loader> PluginsFolder<L> {
                         return;
                     }
                 };
-                known.load_again = false;
+                known.attempt = Attempt::First;
                 known.loaded = Some((digest, result));
             }
             None => std::future::pending().await,

@@ -46,48 +46,26 @@ pub(super) fn read(
             true => Err("holds a NUL character, which no argument can have".to_owned()),
             false => Ok(name.to_owned()),
         })?,
-        args: read_args(&mut section)?,
+        args: section.list("args", Template::parse)?.unwrap_or_default(),
         stdin: read_stdin(&mut section, folder, rules)?,
         env_from_context: defaults.env_from_context,
         campanile_env: (section.boolean("campanile_env")?).unwrap_or(defaults.campanile_env),
         cwd: section.parsed("cwd", |path| check_directory(path, grants))?,
     };
-    let variables = section.text_map("env_from_context")?.into_iter();
-    let variables = variables.map(|(name, key)| {
-        let at = |what: String| section.error("env_from_context", what);
-        check_variable(&name).map_err(at)?;
-        if grants.env.contains_key(&name) || grants.secret_env.contains_key(&name) {
-            return Err(at(format!(
+    let env_from_context = section.text_map("env_from_context", |name, key| {
+        check_variable(name)?;
+        if grants.env.contains_key(name) || grants.secret_env.contains_key(name) {
+            return Err(format!(
                 "sets {name}, which `grants` also sets: leave one out"
-            )));
+            ));
         }
-        let key = ContextKey::parse(&key).map_err(at)?;
-        Ok((name, key))
-    });
-    let env_from_context = variables.collect::<Result<_, _>>()?;
+        ContextKey::parse(key)
+    })?;
     section.finish()?;
     Ok(ProgramInput {
         env_from_context,
         ..program
     })
-}
-
-/// Read the list `args`, empty when it is absent.
-fn read_args(section: &mut Section<'_>) -> Result<Vec<Template>, Error> {
-    let args = section.texts("args")?.unwrap_or_default();
-    parse_args(&args).map_err(|what| section.error("args", what))
-}
-
-/// Read the list `args` of a schedule, if it has one. Its texts are templates.
-pub(super) fn read_texts(section: &mut Section<'_>) -> Result<Option<Vec<String>>, Error> {
-    let args = section.texts("args")?;
-    parse_args(args.as_deref().unwrap_or_default()).map_err(|what| section.error("args", what))?;
-    Ok(args)
-}
-
-/// Read templates; the error is a clause.
-fn parse_args(args: &[String]) -> Result<Vec<Template>, String> {
-    args.iter().map(|text| Template::parse(text)).collect()
 }
 
 fn read_stdin(section: &mut Section<'_>, folder: &Path, rules: &HostRules) -> Result<Stdin, Error> {

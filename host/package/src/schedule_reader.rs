@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use super::context;
 use super::names::{namespace_of_schedule_fault, schedule_name_fault};
-use super::program;
 use super::spec::{ScheduleDefinition, TIMEZONE_DEFAULT, name_all, only_rule};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_model::json_text::{JsonObject, object_of};
 use campanile_model::namespace::{Namespace, in_namespace_of};
+use campanile_sandbox::Template;
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
@@ -98,7 +98,9 @@ fn read_checked(
     name: String,
     package: &str,
 ) -> Result<ScheduleDefinition, Error> {
-    let args = program::read_texts(&mut section)?;
+    let args = section.list("args", |text| {
+        Template::parse(text).map(|_| text.to_owned())
+    })?;
     let schedule = ScheduleDefinition {
         args,
         enabled: section.boolean("enabled")?.unwrap_or(true),

@@ -86,12 +86,22 @@ impl<'t> Document<'t> {
 
     /// Return the top of the file.
     pub fn section(&self) -> Section<'_> {
+        self.section_at(String::new(), 0, Some(&self.root), self.toml.as_ref())
+    }
+
+    fn section_at<'d>(
+        &'d self,
+        path: String,
+        offset: usize,
+        table: Option<&'d Map<String, Value>>,
+        toml: Option<&'d DeTable<'d>>,
+    ) -> Section<'d> {
         Section {
             document: self,
-            path: String::new(),
-            offset: 0,
-            table: Some(&self.root),
-            toml: self.toml.as_ref(),
+            path,
+            offset,
+            table,
+            toml,
             known: Vec::new(),
         }
     }
@@ -378,6 +388,18 @@ impl<'d> Section<'d> {
             .map_err(|error| self.error(key, format_args!("is wrong: {error}")))
     }
 
+    /// Read a list of texts, each with `read`, whose error is a clause about the key.
+    pub fn list<T>(
+        &mut self,
+        key: &'d str,
+        mut read: impl FnMut(&str) -> Result<T, String>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let texts = self.texts(key)?;
+        let read = texts.map(|texts| texts.iter().map(|text| read(text)).collect());
+        read.transpose()
+            .map_err(|what: String| self.error(key, what))
+    }
+
     /// Read a list of texts.
     pub fn texts(&mut self, key: &'d str) -> Result<Option<Vec<String>>, Error> {
         let expected = "a list of texts, such as [\"A\", \"B\"]";
@@ -426,14 +448,9 @@ impl<'d> Section<'d> {
     }
 
     fn inner(&self, key: &str, table: Option<&'d Map<String, Value>>) -> Section<'d> {
-        Section {
-            document: self.document,
-            path: self.path_of(key),
-            offset: self.offset_of(key),
-            table,
-            toml: self.toml_of(key).and_then(DeValue::as_table),
-            known: Vec::new(),
-        }
+        let toml = self.toml_of(key).and_then(DeValue::as_table);
+        let (path, offset) = (self.path_of(key), self.offset_of(key));
+        self.document.section_at(path, offset, table, toml)
     }
 
     /// Return the tables of a table whose keys are free, each with its key.
@@ -468,22 +485,26 @@ impl<'d> Section<'d> {
         let toml = self.toml_of(key).and_then(DeValue::as_array);
         let sections = list.iter().enumerate().map(|(index, item)| {
             let toml = toml.map(|toml| &toml[index]);
+            let offset = toml.map_or(self.offset, |toml| toml.span().start);
+            let toml = toml.and_then(|toml| toml.get_ref().as_table());
             let table = item.as_object();
-            Ok(Section {
-                document: self.document,
-                path: format!("{path}[{index}]"),
-                offset: toml.map_or(self.offset, |toml| toml.span().start),
-                table: Some(table.ok_or_else(|| self.wrong_type(key, expected, item))?),
-                toml: toml.and_then(|toml| toml.get_ref().as_table()),
-                known: Vec::new(),
-            })
+            let table = table.ok_or_else(|| self.wrong_type(key, expected, item))?;
+            let path = format!("{path}[{index}]");
+            Ok(self.document.section_at(path, offset, Some(table), toml))
         });
         sections.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Return a table whose keys are free and whose values are texts.
-    pub fn text_map(&mut self, key: &'d str) -> Result<BTreeMap<String, String>, Error> {
-        Ok(self.entries(key, Section::text)?.into_iter().collect())
+    /// Read a table whose keys are free and whose values are texts, each pair with `read`, whose error is a clause about `key`.
+    pub fn text_map<T>(
+        &mut self,
+        key: &'d str,
+        read: impl Fn(&str, &str) -> Result<T, String>,
+    ) -> Result<BTreeMap<String, T>, Error> {
+        let entries = self.entries(key, Section::text)?.into_iter();
+        let read = entries.map(|(name, text)| Ok((name.clone(), read(&name, &text)?)));
+        let read: Result<_, String> = read.collect();
+        read.map_err(|what| self.error(key, what))
     }
 
     /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.

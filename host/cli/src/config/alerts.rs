@@ -19,6 +19,9 @@ use campanile_sandbox::{Grants, check_mailbox, grants_to, grants_to_mail_server}
 
 use super::settings::YEAR;
 
+/// The secrets of the configuration, by their names.
+type Secrets = BTreeMap<String, SecretSource>;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const GROUP_WAIT: Duration = Duration::from_secs(10);
@@ -74,15 +77,13 @@ pub(super) fn reference() -> Vec<KeyHelp> {
 /// Read the tables. `secrets` are those of the configuration, `max_bytes` is `retention.max_bytes`.
 pub(super) fn read(
     top: &mut Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
+    secrets: &Secrets,
     max_bytes: Option<u64>,
 ) -> Result<AlertSettings, Error> {
     let mut channels = BTreeMap::new();
     for (name, section) in top.named_tables("channels")? {
-        if !is_name(&name) {
-            let what = "its name may have 1 to 64 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone";
-            return Err(section.error_of_table(what));
-        }
+        check_name(&name)
+            .map_err(|what| section.error_of_table(format_args!("its name {what}")))?;
         channels.insert(name, channel(section, secrets)?);
     }
     let mut rules: Vec<Rule> = Vec::new();
@@ -98,22 +99,18 @@ pub(super) fn read(
         rules.push(rule);
     }
     let heartbeat = top.table("heartbeat")?;
+    let heartbeat = heartbeat.map(|section| self::heartbeat(section, secrets));
     let pings = top.tables("pings")?.unwrap_or_default().into_iter();
     let pings = pings.map(|section| ping(section, secrets));
     Ok(AlertSettings {
         rules,
         channels,
-        heartbeat: heartbeat
-            .map(|it| self::heartbeat(it, secrets))
-            .transpose()?,
+        heartbeat: heartbeat.transpose()?,
         pings: pings.collect::<Result<_, _>>()?,
     })
 }
 
-fn heartbeat(
-    mut section: Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<Heartbeat, Error> {
+fn heartbeat(mut section: Section<'_>, secrets: &Secrets) -> Result<Heartbeat, Error> {
     let interval = section.duration("interval", 10 * SECOND, 24 * 60 * MINUTE)?;
     let target = target(&mut section, secrets, grants_to)?;
     section.finish()?;
@@ -123,7 +120,7 @@ fn heartbeat(
     })
 }
 
-fn ping(mut section: Section<'_>, secrets: &BTreeMap<String, SecretSource>) -> Result<Ping, Error> {
+fn ping(mut section: Section<'_>, secrets: &Secrets) -> Result<Ping, Error> {
     let schedule = section.parsed("schedule", |text: &str| text.parse::<Pattern>())?;
     let missing = "needs `schedule`, the name of a schedule, such as \"nightly\"";
     let schedule = schedule.ok_or_else(|| section.error_of_table(missing))?;
@@ -150,14 +147,12 @@ fn rule(
 ) -> Result<Rule, Error> {
     let kind = section.parsed("kind", AlertKind::read)?;
     let missing = section.error_of_table("needs `kind`, what it watches, such as \"failed\"");
-    let condition = condition(section, kind.ok_or(missing)?, max_bytes)?;
+    let kind = kind.ok_or(missing)?;
+    let condition = condition(section, kind, max_bytes)?;
     let name = section.text("name")?;
-    let name = name.unwrap_or_else(|| condition.kind().to_string());
-    if !is_name(&name) {
-        let what = "may have 1 to 64 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone";
-        return Err(section.error("name", what));
-    }
-    if name != condition.kind().as_str() && AlertKind::WORDS.contains(&name.as_str()) {
+    let name = name.unwrap_or_else(|| kind.to_string());
+    check_name(&name).map_err(|what| section.error("name", what))?;
+    if name != kind.as_str() && AlertKind::WORDS.contains(&name.as_str()) {
         let what = format_args!("is `{name}`, the name of another kind: choose another name");
         return Err(section.error("name", what));
     }
@@ -171,20 +166,14 @@ fn rule(
         return Err(section.error("channels", what));
     }
     let of_schedules = condition.is_of_schedules();
-    let named = of_schedules
-        || matches!(
-            condition,
-            Condition::HostSilent | Condition::PackageRejected
-        );
+    let named = of_schedules || matches!(kind, AlertKind::HostSilent | AlertKind::PackageRejected);
     // A key that a rule does not have is refused as unknown.
     let mut pattern = |key, is_there: bool| -> Result<Option<Pattern>, Error> {
         let read = is_there.then(|| section.parsed(key, str::parse));
         Ok(read.transpose()?.flatten())
     };
-    let (subject, package) = (
-        pattern("subject", named)?,
-        pattern("package", of_schedules)?,
-    );
+    let subject = pattern("subject", named)?;
+    let package = pattern("package", of_schedules)?;
     Ok(Rule {
         name,
         condition,
@@ -266,10 +255,7 @@ fn share(section: &mut Section<'_>, key: &'static str) -> Result<f64, Error> {
     Err(section.error(key, "must be a number above 0 and up to 1, such as 0.9"))
 }
 
-fn channel(
-    mut section: Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<Channel, Error> {
+fn channel(mut section: Section<'_>, secrets: &Secrets) -> Result<Channel, Error> {
     let template = section.word("template", ChannelTemplate::read)?;
     let group_wait = section.duration("group_wait", Duration::ZERO, 60 * MINUTE)?;
     let mut channel = Channel {
@@ -288,63 +274,43 @@ fn channel(
         ChannelTemplate::Email => channel.mail = Some(mail(&mut section, secrets)?),
         _ => {
             channel.signing_secrets = signing_secrets(&mut section, secrets)?;
-            channel.headers = headers(&mut section, secrets)?;
+            channel.headers = section.text_map("headers", |_, value| {
+                secrets_in(value).try_for_each(|name| known(name, secrets).map(drop))?;
+                Ok(value.to_owned())
+            })?;
         }
     }
     section.finish()?;
     Ok(channel)
 }
 
-fn signing_secrets(
-    section: &mut Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<Vec<String>, Error> {
-    let mut signing = Vec::new();
-    for key in ["secret", "former_secret"] {
-        let name = secret(section, key, secrets)?;
-        if name.is_some() && key == "former_secret" && signing.is_empty() {
-            let what = "is there without `secret`: the former secret signs only beside the one that follows it";
-            return Err(section.error(key, what));
-        }
-        signing.extend(name);
+fn signing_secrets(section: &mut Section<'_>, secrets: &Secrets) -> Result<Vec<String>, Error> {
+    let newest = secret(section, "secret", secrets)?;
+    let former = secret(section, "former_secret", secrets)?;
+    if newest.is_none() && former.is_some() {
+        let what = "is there without `secret`: the former secret signs only beside the one that follows it";
+        return Err(section.error("former_secret", what));
     }
-    Ok(signing)
+    Ok(newest.into_iter().chain(former).collect())
 }
 
-fn headers(
-    section: &mut Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<BTreeMap<String, String>, Error> {
-    let headers = section.text_map("headers")?;
-    for name in headers.values().flat_map(|value| secrets_in(value)) {
-        known(section, "headers", name, secrets)?;
-    }
-    Ok(headers)
-}
-
-fn mail(
-    section: &mut Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<MailSettings, Error> {
+fn mail(section: &mut Section<'_>, secrets: &Secrets) -> Result<MailSettings, Error> {
     let from = section.required("from", "such as \"campanile@example.com\"")?;
     check_mailbox(&from).map_err(|what| section.error("from", what))?;
-    let to = section.texts("to")?.unwrap_or_default();
+    let to = section.list("to", |receiver| {
+        check_mailbox(receiver).map(|()| receiver.to_owned())
+    })?;
+    let to = to.unwrap_or_default();
     if !(1..=RECEIVERS_MAX).contains(&to.len()) {
         let what = format_args!(
             "needs `to`, 1 to {RECEIVERS_MAX} receivers, such as [\"ops@example.com\"]"
         );
         return Err(section.error_of_table(what));
     }
-    for receiver in &to {
-        check_mailbox(receiver).map_err(|what| section.error("to", what))?;
-    }
     let user = section.text("user")?.map(Value::Plain);
     let user_secret = secret(section, "user_secret", secrets)?.map(Value::Secret);
-    let login = match (
-        user,
-        user_secret,
-        secret(section, "password_secret", secrets)?,
-    ) {
+    let password_secret = secret(section, "password_secret", secrets)?;
+    let login = match (user, user_secret, password_secret) {
         (None, None, None) => None,
         (Some(user), None, Some(password_secret)) | (None, Some(user), Some(password_secret)) => {
             Some(MailUser {
@@ -364,7 +330,7 @@ fn mail(
 /// used.
 fn target(
     section: &mut Section<'_>,
-    secrets: &BTreeMap<String, SecretSource>,
+    secrets: &Secrets,
     checked: impl Fn(&str, bool) -> Result<Grants, String>,
 ) -> Result<Target, Error> {
     let private = section.boolean("private")?.unwrap_or_default();
@@ -388,39 +354,27 @@ fn target(
 fn secret(
     section: &mut Section<'_>,
     key: &'static str,
-    secrets: &BTreeMap<String, SecretSource>,
+    secrets: &Secrets,
 ) -> Result<Option<String>, Error> {
-    let name = section.text(key)?;
-    if let Some(name) = &name {
-        known(section, key, name, secrets)?;
-    }
-    Ok(name)
+    section.parsed(key, |name| known(name, secrets))
 }
 
-fn known(
-    section: &Section<'_>,
-    key: &str,
-    name: &str,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Result<(), Error> {
-    if secrets.contains_key(name) {
-        return Ok(());
-    }
-    let what = format_args!("names the secret `{name}`, and there is no table [secrets.{name}]");
-    Err(section.error(key, what))
+/// Returns the name of a secret that there is. The error is a clause.
+fn known(name: &str, secrets: &Secrets) -> Result<String, String> {
+    let known = secrets.contains_key(name).then(|| name.to_owned());
+    known
+        .ok_or_else(|| format!("names the secret `{name}`, and there is no table [secrets.{name}]"))
 }
 
-/// Whether a rule or a channel may have this name. It can be the value of a header.
-fn is_name(name: &str) -> bool {
-    text::is_plain_name(name, 64)
+/// Refuses a name that no rule or channel may have: it can be the value of a header. The error is a clause.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let what = "may have 1 to 64 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone";
+    text::is_plain_name(name, 64).then_some(()).ok_or(what)
 }
 
 /// Return a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or
 /// whose variable is not set. Blocks.
-pub(super) fn wrong_sources(
-    names: Vec<&str>,
-    secrets: &BTreeMap<String, SecretSource>,
-) -> Vec<String> {
+pub(super) fn wrong_sources(names: Vec<&str>, secrets: &Secrets) -> Vec<String> {
     let wrong = BTreeSet::from_iter(names).into_iter().filter_map(|name| {
         let what = match secrets.get(name)? {
             SecretSource::File(path) => of_file(path)?,

@@ -134,14 +134,12 @@ pub(super) fn text<T: FromStr<Err: Display> + Display + 'static>() -> Kind<T> {
 /// A list of such texts.
 pub(super) fn texts<T: FromStr<Err: Display> + Display + 'static>() -> Kind<Vec<T>> {
     let read = |section: &mut Section<'_>, key, _: &Path| {
-        let Some(texts) = section.texts(key)? else {
-            return Ok(None);
-        };
-        let items = texts.iter().zip(1..).map(|(text, number)| {
-            let what = |what: T::Err| section.error(key, format_args!("item {number} {what}"));
-            text.parse().map_err(what)
-        });
-        items.collect::<Result<_, _>>().map(Some)
+        let mut number = 0;
+        section.list(key, |text| {
+            number += 1;
+            text.parse()
+                .map_err(|what: T::Err| format!("item {number} {what}"))
+        })
     };
     let toml = |it: &Vec<T>| Vec::from_iter(it.iter().map(T::to_string)).into();
     Kind::new("list of texts", read, toml)
@@ -181,12 +179,9 @@ pub(super) fn roles() -> Kind<BTreeMap<String, Role>> {
     Kind::new(
         "table of texts",
         |section, key, _| {
-            let texts = section.text_map(key)?;
-            let read = |(name, text): (String, String)| match Role::read(&text) {
-                Ok(role) => Ok((name, role)),
-                Err(what) => Err(section.error(key, format_args!("of {name:?} {what}"))),
-            };
-            let roles: BTreeMap<_, _> = texts.into_iter().map(read).collect::<Result<_, _>>()?;
+            let roles = section.text_map(key, |name, text| {
+                Role::read(text).map_err(|what| format!("of {name:?} {what}"))
+            })?;
             Ok((!roles.is_empty()).then_some(roles))
         },
         |it: &BTreeMap<String, Role>| {

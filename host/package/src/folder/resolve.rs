@@ -35,8 +35,8 @@ pub(super) struct KnownFiles<A> {
     pub(super) loaded: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
     /// The file that proved too slow for a quick load.
     pub(super) slow: Option<ArtifactDigest>,
-    /// Whether the file was touched after a load had failed.
-    pub(super) load_again: bool,
+    /// Another one if the file was touched after a load had failed.
+    pub(super) attempt: Attempt,
     pub(super) sidecar: Option<SidecarFile>,
     signature: Option<CheckedSignature>,
     /// Since when scans have been finding the file changing.
@@ -114,7 +114,7 @@ impl<L: Loader> PluginsFolder<L> {
             (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
             _ if self.loads.is_running(name, &digest) => return Err(Unresolved::Loading),
             _ => match self.loader.recall(&digest).await {
-                Some(recalled) if recalled.is_ok() || !known.load_again => {
+                Some(recalled) if recalled.is_ok() || known.attempt == Attempt::First => {
                     let described =
                         recalled.and_then(|recalled| describe(&*self.loader, name, recalled));
                     known.loaded = Some((digest.clone(), described.clone()));
@@ -127,14 +127,8 @@ impl<L: Loader> PluginsFolder<L> {
                         let size_bytes = stamp.size_bytes;
                         return Err(Unresolved::NotLoaded { size_bytes, pace });
                     }
-                    let again = known.load_again;
-                    let attempt = if again {
-                        Attempt::Again
-                    } else {
-                        Attempt::First
-                    };
                     let file = (path.as_path(), stamp, digest);
-                    self.start_load(name, file, attempt, pace).await?;
+                    self.start_load(name, file, known.attempt, pace).await?;
                     return Err(Unresolved::Loading);
                 }
             },
@@ -297,8 +291,13 @@ impl<L: Loader> PluginsFolder<L> {
         let stamp = state.clone()?;
         assemble::check_size(stamp)?;
         // An operator touches a file to ask for another try.
-        let failed = known.loaded.take_if(|(_, loaded)| loaded.is_err());
-        known.load_again |= failed.is_some();
+        if known
+            .loaded
+            .take_if(|(_, loaded)| loaded.is_err())
+            .is_some()
+        {
+            known.attempt = Attempt::Again;
+        }
         let (_, digest) = self.read(path, stamp).await?;
         known.bytes = Some((stamp, digest.clone()));
         Ok((stamp, digest))
@@ -386,7 +385,7 @@ impl<A> Default for KnownFiles<A> {
             bytes: None,
             loaded: None,
             slow: None,
-            load_again: false,
+            attempt: Attempt::First,
             sidecar: None,
             signature: None,
             changing_since: None,

@@ -12,13 +12,7 @@ pub(super) static DEVICE: GrantKind = GrantKind {
     keys: &[
         "devices | list of texts | | \"null\", \"random\", \"urandom\", \"zero\" | Devices that the task sees below /dev. The host serves them; its own /dev stays hidden.",
     ],
-    read: |section, reader| {
-        for name in section.texts("devices")?.unwrap_or_default() {
-            let added = add(reader, &name);
-            added.map_err(|what| section.error("devices", what))?;
-        }
-        Ok(())
-    },
+    read: |section, reader| section.list("devices", |name| add(reader, name)).map(drop),
     record: |grants| {
         let devices = grants.devices.iter();
         devices.map(|device| vec![device.to_string()]).collect()

@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 
+use super::GrantKind;
 use super::part::Part;
-use super::{GrantKind, GrantReader};
 use crate::host_rules::HostRules;
-use crate::toml_reader::{Error, Section};
 use campanile_model::text::{nearest, toml_string};
 use campanile_sandbox::ENV_PREFIX;
 
@@ -16,15 +15,12 @@ pub(super) static ENV: GrantKind = GrantKind {
         "env | list of texts | | | Environment variables of the task: \"NAME\" takes the value from the host's environment, \"NAME=value\" sets it.",
     ],
     read: |section, reader| {
-        for entry in section.texts("env")?.unwrap_or_default() {
-            let variable = read_variable(&entry, reader.rules);
-            let (name, value) = variable.map_err(|what| section.error("env", what))?;
-            if reader.grants.env.contains_key(&name) {
-                return Err(section.error("env", format_args!("names {name} twice")));
-            }
-            reader.grants.env.insert(name, value);
-        }
-        Ok(())
+        let read = section.list("env", |entry| {
+            let (name, value) = read_variable(entry, reader.rules)?;
+            let first = reader.grants.env.insert(name.clone(), value);
+            first.map_or(Ok(()), |_| Err(format!("names {name} twice")))
+        });
+        read.map(drop)
     },
     record: |grants| names(grants.env.keys()),
     parts: &[Part::Variable],
@@ -38,7 +34,7 @@ pub(super) static CONFIG: GrantKind = GrantKind {
     key: "config",
     keys: &["config | table of texts | | | The keys and values that `wasi:config/store` returns."],
     read: |section, reader| {
-        reader.grants.config = section.text_map("config")?;
+        reader.grants.config = section.text_map("config", |_, value| Ok(value.to_owned()))?;
         Ok(())
     },
     record: |grants| names(grants.config.keys()),
@@ -55,16 +51,17 @@ pub(crate) static SECRET: GrantKind = GrantKind {
         "secrets | list of texts | | | Names of secrets of the host's configuration, which `wasi:config/store` returns as config keys.",
     ],
     read: |section, reader| {
-        for name in section.texts("secrets")?.unwrap_or_default() {
-            check_secret(section, "secrets", &name, reader)?;
+        let read = section.list("secrets", |name| {
+            let name = read_secret(name, reader.rules)?;
             if reader.grants.config.contains_key(&name) {
-                let what =
-                    format_args!("names {name}, which is also a key of `config`: rename one");
-                return Err(section.error("secrets", what));
+                return Err(format!(
+                    "names {name}, which is also a key of `config`: rename one"
+                ));
             }
             reader.grants.secrets.insert(name);
-        }
-        Ok(())
+            Ok(())
+        });
+        read.map(drop)
     },
     record: |grants| names(&grants.secrets),
     ..GrantKind::DEFAULTS
@@ -77,15 +74,15 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
         "secret_env | table of texts | | | Environment variables whose values are secrets: the variable, and the secret's name.",
     ],
     read: |section, reader| {
-        reader.grants.secret_env = section.text_map("secret_env")?;
-        for (variable, secret) in &reader.grants.secret_env {
-            check_variable(variable).map_err(|what| section.error("secret_env", what))?;
+        reader.grants.secret_env = section.text_map("secret_env", |variable, secret| {
+            check_variable(variable)?;
             if reader.grants.env.contains_key(variable) {
-                let what = format_args!("sets {variable}, which `env` also sets: leave one out");
-                return Err(section.error("secret_env", what));
+                return Err(format!(
+                    "sets {variable}, which `env` also sets: leave one out"
+                ));
             }
-            check_secret(section, "secret_env", secret, reader)?;
-        }
+            read_secret(secret, reader.rules)
+        })?;
         Ok(())
     },
     record: |grants| {
@@ -159,22 +156,16 @@ pub(crate) fn check_variable(name: &str) -> Result<(), String> {
     }
 }
 
-/// Refuse a secret that the host's configuration does not have.
-pub(super) fn check_secret(
-    section: &Section<'_>,
-    key: &str,
-    name: &str,
-    reader: &GrantReader<'_>,
-) -> Result<(), Error> {
-    let known = &reader.rules.secrets;
-    if known.contains(name) {
-        return Ok(());
+/// Returns the name of a secret of the host's configuration. The error is a clause.
+pub(super) fn read_secret(name: &str, rules: &HostRules) -> Result<String, String> {
+    if rules.secrets.contains(name) {
+        return Ok(name.to_owned());
     }
     // A text that resembles no name may be a secret's value, which must not be logged.
-    Err(section.error(key, match nearest(name, known.iter().map(String::as_str)) {
+    Err(match nearest(name, rules.secrets.iter().map(String::as_str)) {
         Some(nearest) => format!(
             "names {name}, which is no secret of the host's configuration: did you mean \"{nearest}\"?"
         ),
         None => "must name secrets of the host's configuration, not hold their values: define each in `[secrets.NAME]` of the configuration".to_owned(),
-    }))
+    })
 }

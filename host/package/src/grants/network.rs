@@ -1,6 +1,6 @@
 //! HTTP requests and sockets.
 
-use super::name::check_secret;
+use super::name::read_secret;
 use super::part::{Part, parse_host, private_text, read_port, read_private};
 use super::{GrantKind, GrantReader};
 use crate::toml_reader::{Error, Section};
@@ -81,21 +81,17 @@ fn read_http(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<
     let host = read_host(section, "api.example.com")?;
     let private = read_private(section, &host)?;
     let port = read_port(section)?;
-    let methods = section.texts("methods")?.unwrap_or_default();
-    for method in &methods {
-        if let Some(fault) = method_fault(method) {
-            return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
-        }
-    }
-    let signing_secret = section.text("signing_secret")?;
-    if let Some(name) = &signing_secret {
-        check_secret(section, "signing_secret", name, reader)?;
-    }
+    let methods = section.list("methods", |method| match method_fault(method) {
+        Some(fault) => Err(format!("holds {method:?}, {fault}")),
+        None => Ok(method.to_owned()),
+    })?;
+    let signing_secret =
+        section.parsed("signing_secret", |name| read_secret(name, reader.rules))?;
     reader.grants.http.push(HttpGrant {
         scheme,
         host,
         port,
-        methods,
+        methods: methods.unwrap_or_default(),
         private,
         signing_secret,
     });

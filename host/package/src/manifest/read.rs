@@ -164,17 +164,15 @@ fn requests(
     warnings: &mut Vec<String>,
 ) -> Read<Vec<Requested>> {
     if let [part] = kind.parts {
-        let names = section.texts(kind.key)?.unwrap_or_default();
-        let requests = bounded(section, kind.key, names)?.into_iter().map(|name| {
-            part.check(&name)
-                .map_err(|what| section.error(kind.key, what))?;
+        let requests = section.list(kind.key, |name| {
+            part.check(name)?;
             Ok(Requested {
                 kind,
-                parts: vec![name],
+                parts: vec![name.to_owned()],
                 reason: None,
             })
         });
-        return requests.collect();
+        return bounded(section, kind.key, requests?.unwrap_or_default());
     }
     let requests = entries(section, kind.key)?.into_iter().map(|mut entry| {
         let parts = kind.parts.iter().map(|part| part.read_from(&mut entry));
