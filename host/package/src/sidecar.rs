@@ -194,18 +194,16 @@ fn read_schedules(
     top: &mut Section<'_>,
     package: &str,
 ) -> Result<Option<Vec<ScheduleDefinition>>, Error> {
-    let Some(sections) = top.tables("schedules")? else {
-        return Ok(None);
-    };
-    match sections.len() {
-        0..=SCHEDULES_MAX => schedule_reader::read_sidecar(sections, package).map(Some),
-        n => Err(top.error(
-            "schedules",
-            format_args!(
-                "has {n} entries, and {SCHEDULES_MAX} are allowed: put the others into the schedules file"
-            ),
-        )),
+    let sections = top.tables("schedules")?;
+    let n = sections.as_ref().map_or(0, Vec::len);
+    if n > SCHEDULES_MAX {
+        let what = format_args!(
+            "has {n} entries, and {SCHEDULES_MAX} are allowed: put the others into the schedules file"
+        );
+        return Err(top.error("schedules", what));
     }
+    let schedules = sections.map(|sections| schedule_reader::read_sidecar(sections, package));
+    schedules.transpose()
 }
 
 #[cfg(test)]

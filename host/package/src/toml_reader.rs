@@ -213,7 +213,7 @@ pub struct Section<'d> {
 
 impl<'d> Section<'d> {
     /// Return the full path of `key`, such as `limits.timeout`.
-    pub fn path_of(&self, key: &str) -> String {
+    fn path_of(&self, key: &str) -> String {
         child_path(&self.path, key)
     }
 

@@ -522,10 +522,7 @@ fn check_policy(policy: &Policy, section: &Section<'_>) -> Result<(), Error> {
     if !policy.require_signature || !policy.trusted_keys.is_empty() {
         return Ok(());
     }
-    let what = format_args!(
-        "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
-        section.path_of("trusted_keys")
-    );
+    let what = "is true, and `policy.trusted_keys` is empty, so that no package could run: add the public keys that you trust";
     Err(section.error("require_signature", what))
 }
 

@@ -68,13 +68,12 @@ fn entries<'d>(section: &mut Section<'d>, key: &'static str) -> Read<Vec<Section
 
 /// Refuse a list that is too long.
 fn bounded<T>(section: &Section<'_>, key: &str, list: Vec<T>) -> Read<Vec<T>> {
-    match list.len() {
-        0..=ENTRIES_MAX => Ok(list),
-        n => Err(section.error(
-            key,
-            format_args!("has {n} entries, and {ENTRIES_MAX} are allowed"),
-        )),
+    let n = list.len();
+    if n <= ENTRIES_MAX {
+        return Ok(list);
     }
+    let what = format_args!("has {n} entries, and {ENTRIES_MAX} are allowed");
+    Err(section.error(key, what))
 }
 
 fn task(mut section: Section<'_>, warnings: &mut Vec<String>) -> Read<Task> {
