@@ -8,7 +8,6 @@ use campanile_control::admin::schedule_admin::known_package;
 use campanile_engine::Engine;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
-use campanile_package::signature::PublicKey;
 use campanile_package::{Approval, PluginsFolder, VersionPolicy};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_store::events::{self, Event, EventKind};
@@ -602,7 +601,7 @@ async fn lax_host_decides(test: &TestDb, bytes: &[u8], task: Option<&str>) {
 
 fn signed_by(pair: &KeyPair) -> VersionPolicy {
     VersionPolicy {
-        trusted_keys: vec![PublicKey::read(&pair.pk.to_base64()).unwrap()],
+        trusted_keys: vec![pair.pk.to_base64().parse().unwrap()],
         require_signature: true,
         ..VersionPolicy::default()
     }
