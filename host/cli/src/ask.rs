@@ -198,9 +198,10 @@ impl Common {
         if let Some(client) = self.client()? {
             return client.order(of, order, caller, revision).await;
         }
-        let key = match order.seals() {
-            true => Some(approval_key::of_command(self).await?),
-            false => None,
+        let key = if order.seals() {
+            Some(approval_key::of_command(self).await?)
+        } else {
+            None
         };
         let settings = serve::settings(&self.config()?);
         let (db, clock) = self.open_with_clock().await?;

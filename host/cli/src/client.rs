@@ -138,9 +138,12 @@ impl Client {
     /// Prepares a request to an endpoint, with `of` as the path's parameter.
     fn at(&self, endpoint: &Endpoint, of: &str) -> Result<Call<'_>> {
         let segments = endpoint.path.split('/');
-        let segments = segments.map(|part| match part.starts_with('{') {
-            true => encoded(of),
-            false => part.to_owned(),
+        let segments = segments.map(|part| {
+            if part.starts_with('{') {
+                encoded(of)
+            } else {
+                part.to_owned()
+            }
         });
         let path = Vec::from_iter(segments).join("/");
         let method = Method::from_bytes(endpoint.method.as_str().as_bytes());
@@ -279,9 +282,10 @@ impl Call<'_> {
         // It ends with the answer, or with the process.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(lost)?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(refusal(client, response).await),
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(refusal(client, response).await)
         }
     }
 }

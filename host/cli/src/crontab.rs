@@ -99,13 +99,10 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Line {
         _ => (None, rest),
     };
     if rest.is_empty() {
-        let hint = match system {
-            true => {
-                "write five fields, a user and a command; leave --system out if there are no users"
-            }
-            false => {
-                "write minute, hour, day-of-month, month, day-of-week and a command; or @daily and a command"
-            }
+        let hint = if system {
+            "write five fields, a user and a command; leave --system out if there are no users"
+        } else {
+            "write minute, hour, day-of-month, month, day-of-week and a command; or @daily and a command"
         };
         return Line::NoCommand(hint);
     }

@@ -462,25 +462,28 @@ impl Common {
 
     /// Print a record for people, or as a JSON object.
     fn print(&self, record: &impl Record) -> Result {
-        match self.json {
-            true => output::print_json(record),
-            false => record.print(),
+        if self.json {
+            output::print_json(record)
+        } else {
+            record.print()
         }
     }
 
     /// Print records as a table, or as a JSON array.
     fn print_list<R: Record>(&self, records: &[R]) -> Result {
-        match self.json {
-            true => output::print_json(records),
-            false => output::print_table(records),
+        if self.json {
+            output::print_json(records)
+        } else {
+            output::print_table(records)
         }
     }
 
     /// Print `text` for people, or `report` as JSON.
     fn print_report(&self, report: &impl Serialize, text: &str) -> Result {
-        match self.json {
-            true => output::print_json(report),
-            false => output::print_line(text),
+        if self.json {
+            output::print_json(report)
+        } else {
+            output::print_line(text)
         }
     }
 }

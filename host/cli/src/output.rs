@@ -27,9 +27,10 @@ pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 /// Return exit code 1 as a failure, unless the thing that the command has done and printed succeeded.
 pub(crate) fn check(is_success: bool) -> Result {
-    match is_success {
-        true => Ok(()),
-        false => Err(Failure::failed("")),
+    if is_success {
+        Ok(())
+    } else {
+        Err(Failure::failed(""))
     }
 }
 
@@ -141,9 +142,10 @@ fn not_json(error: serde_json::Error) -> Failure {
 
 /// Print `value` as JSON on stdout, with escapes for all that [`print_line`] escapes.
 pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result {
-    let json = match rounds::is_repeated() {
-        true => serde_json::to_string(value),
-        false => serde_json::to_string_pretty(value),
+    let json = if rounds::is_repeated() {
+        serde_json::to_string(value)
+    } else {
+        serde_json::to_string_pretty(value)
     };
     let json = json.map_err(not_json)?;
     write_line(&printable_json(&json))
@@ -172,9 +174,10 @@ fn write_line(text: &str) -> Result {
 
 /// Write a line to stdout, or to the round of a command that is repeated. False when the reader has closed it.
 fn try_write_line(text: &str) -> Result<bool> {
-    match rounds::collect_line(text) {
-        true => Ok(true),
-        false => write_stdout(&format!("{text}\n")),
+    if rounds::collect_line(text) {
+        Ok(true)
+    } else {
+        write_stdout(&format!("{text}\n"))
     }
 }
 
@@ -208,9 +211,10 @@ pub(crate) fn print_sidecar_lines<'r>(
 pub(crate) fn print_message(text: &str) {
     let text = printable(text);
     if !rounds::collect_message(&text) {
-        let text = match has_colours(&io::stderr()) {
-            true => style::message(&text).into(),
-            false => text,
+        let text = if has_colours(&io::stderr()) {
+            style::message(&text).into()
+        } else {
+            text
         };
         let _ = progress::suspend(|| writeln!(io::stderr().lock(), "{text}"));
     }

@@ -300,9 +300,10 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
         let short = arg.get_short().map(|short| format!("-{short}"));
         let long = arg.get_long().map(|long| format!("--{long}"));
         let flags: Vec<String> = [short, long].into_iter().flatten().collect();
-        let name = match arg.is_require_equals_set() {
-            true => format!("{}[={value}]", flags.join(", ")),
-            false => format!("{} {value}", flags.join(", ")),
+        let name = if arg.is_require_equals_set() {
+            format!("{}[={value}]", flags.join(", "))
+        } else {
+            format!("{} {value}", flags.join(", "))
         };
         let help = arg.get_help().map(ToString::to_string);
         let mut help = help.unwrap_or_default();
@@ -324,9 +325,10 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
         }
         rows.push([code(name.trim()), help]);
     }
-    match rows.is_empty() {
-        true => String::new(),
-        false => format!("\n{}", table(["argument", "meaning"], rows)),
+    if rows.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", table(["argument", "meaning"], rows))
     }
 }
 

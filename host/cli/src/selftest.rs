@@ -109,9 +109,10 @@ pub struct Outcome {
 
 impl Outcome {
     fn problem(&mut self, what: impl Into<String>) {
-        match self.problems.len() < PROBLEMS_MAX {
-            true => self.problems.push(what.into()),
-            false => self.problems_left_out += 1,
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(what.into())
+        } else {
+            self.problems_left_out += 1
         }
     }
 

@@ -42,9 +42,12 @@ pub(super) fn read(
 ) -> Result<ProgramInput, Error> {
     let defaults = ProgramInput::default();
     let program = ProgramInput {
-        argv0: section.parsed("argv0", |name| match name.contains('\0') {
-            true => Err("holds a NUL character, which no argument can have".to_owned()),
-            false => Ok(name.to_owned()),
+        argv0: section.parsed("argv0", |name| {
+            if name.contains('\0') {
+                Err("holds a NUL character, which no argument can have".to_owned())
+            } else {
+                Ok(name.to_owned())
+            }
         })?,
         args: section.list("args", Template::parse)?.unwrap_or_default(),
         stdin: read_stdin(&mut section, folder, rules)?,

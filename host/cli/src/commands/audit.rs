@@ -84,9 +84,10 @@ impl Record for AuditReport {
         if found.faults_left_out > 0 {
             output::print_line!("{} more faults", found.faults_left_out)?;
         }
-        match self.ok {
-            true => output::print_line!("no fault"),
-            false => output::print_line!("the record has faults"),
+        if self.ok {
+            output::print_line!("no fault")
+        } else {
+            output::print_line!("the record has faults")
         }
     }
 }

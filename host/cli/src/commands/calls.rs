@@ -103,9 +103,10 @@ const BY_HOST: &str = "campanile: ";
 pub(crate) fn log_lines(logs: &[LogLine], printed: [(&str, &str, u64); 2]) -> Vec<String> {
     let logged = logs.iter().map(|entry| {
         let message = printable_lines(&entry.message);
-        match entry.by_host {
-            true => format!("{BY_HOST}{message}"),
-            false => format!("{} {:5} {message}", entry.at, printable_line(&entry.level)),
+        if entry.by_host {
+            format!("{BY_HOST}{message}")
+        } else {
+            format!("{} {:5} {message}", entry.at, printable_line(&entry.level))
         }
     });
     let printed = printed.into_iter().flat_map(|(stream, text, dropped)| {

@@ -68,8 +68,9 @@ fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result {
         None if next.is_empty() => output::print_message!("there is no slot after {from}"),
         None => {}
     }
-    match common.json {
-        true => output::print_json(&next),
-        false => slots::print(rule, &next, &BTreeSet::new()),
+    if common.json {
+        output::print_json(&next)
+    } else {
+        slots::print(rule, &next, &BTreeSet::new())
     }
 }

@@ -152,15 +152,17 @@ impl Project {
         let found = std::fs::metadata(path);
         let found = found.map_err(|error| Failure::unreadable(&shown, &error))?;
         if found.is_dir() {
-            return match path.join(BUILD).is_file() {
-                true => Ok(Project::Folder(path.to_owned())),
-                false => Err(refused!("{shown} has no script `{BUILD}`")
-                    .hint("name the .wasm file; `campanile new` writes projects with a script")),
+            return if path.join(BUILD).is_file() {
+                Ok(Project::Folder(path.to_owned()))
+            } else {
+                Err(refused!("{shown} has no script `{BUILD}`")
+                    .hint("name the .wasm file; `campanile new` writes projects with a script"))
             };
         }
-        match found.is_file() {
-            true => Ok(Project::File(path.to_owned())),
-            false => Err(refused!("{shown} is neither a folder nor a file")),
+        if found.is_file() {
+            Ok(Project::File(path.to_owned()))
+        } else {
+            Err(refused!("{shown} is neither a folder nor a file"))
         }
     }
 

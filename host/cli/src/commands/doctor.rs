@@ -158,16 +158,17 @@ async fn database(config: &Config) -> Vec<Check> {
             return vec![Check::failed("database", failure.message, fix)];
         }
     };
-    let tables = match migrations.iter().all(|migration| migration.applied) {
-        true => Check::ok(
+    let tables = if migrations.iter().all(|migration| migration.applied) {
+        Check::ok(
             "database",
             format!("{url} answers, and its tables are current"),
-        ),
-        false => Check::warning(
+        )
+    } else {
+        Check::warning(
             "database",
             format!("{url} answers, and its tables are older than this version, or absent"),
             "`campanile serve` migrates them when it starts, and so does `campanile db migrate`",
-        ),
+        )
     };
     let checks = vec![
         tables,
@@ -212,9 +213,10 @@ async fn clock(db: &Db) -> Check {
                 "this machine's clock is {:.1} s off the database's",
                 seconds.abs()
             );
-            match skew_us.abs() < SKEW_REPORTED_US {
-                true => Check::ok(NAME, detail),
-                false => Check::warning(NAME, detail, "let NTP set the clocks of both machines"),
+            if skew_us.abs() < SKEW_REPORTED_US {
+                Check::ok(NAME, detail)
+            } else {
+                Check::warning(NAME, detail, "let NTP set the clocks of both machines")
             }
         }
     }

@@ -34,9 +34,10 @@ impl Event {
             limit,
             follow,
         } = self;
-        match follow {
-            true => follow::events(common, limit.limit).await,
-            false => common.print_some(question, limit.limit).await,
+        if follow {
+            follow::events(common, limit.limit).await
+        } else {
+            common.print_some(question, limit.limit).await
         }
     }
 }

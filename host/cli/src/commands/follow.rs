@@ -136,9 +136,10 @@ async fn calls_by_api(client: &Client, id: &str, as_json: bool) -> Result<Option
 
 /// Print what a call logged and printed. Return false when the reader of stdout has closed it.
 fn print_call(logs: &TaskLogs, as_json: bool) -> Result<bool> {
-    match as_json {
-        true => output::print_next_json(logs),
-        false => print_logs(logs),
+    if as_json {
+        output::print_next_json(logs)
+    } else {
+        print_logs(logs)
     }
 }
 
@@ -266,9 +267,10 @@ async fn events_by_api(common: &Common, client: &Client, limit: i64) -> Result {
 
 /// Print an event. Return false when the reader of stdout has closed it.
 fn print_event(event: &Event, as_json: bool) -> Result<bool> {
-    match as_json {
-        true => output::print_next_json(event),
-        false => output::print_next_line(&line(event)),
+    if as_json {
+        output::print_next_json(event)
+    } else {
+        output::print_next_line(&line(event))
     }
 }
 

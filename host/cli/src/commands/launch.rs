@@ -98,9 +98,10 @@ where
         return Ok(());
     }
     common.print_listed(&listed)?;
-    match next.is_none() && !common.json {
-        true => say_removed(&source, schedule).await,
-        false => Ok(()),
+    if next.is_none() && !common.json {
+        say_removed(&source, schedule).await
+    } else {
+        Ok(())
     }
 }
 

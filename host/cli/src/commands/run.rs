@@ -162,9 +162,10 @@ async fn logs(common: &Common, id: &ShortId) -> Result {
     if is_empty {
         say_removed(common, &source, id).await?;
     }
-    match common.json {
-        true => output::print_json(&all),
-        false => Ok(()),
+    if common.json {
+        output::print_json(&all)
+    } else {
+        Ok(())
     }
 }
 

@@ -89,9 +89,10 @@ impl Record for SelftestReport {
         for (name, text) in self.lines() {
             output::print_line!("{name:14}{text}")?;
         }
-        output::print_line(match self.ok {
-            true => "no problem",
-            false => "there are problems",
+        output::print_line(if self.ok {
+            "no problem"
+        } else {
+            "there are problems"
         })
     }
 }

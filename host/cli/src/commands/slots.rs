@@ -33,9 +33,10 @@ pub(crate) fn all(rule: &Rule, after: Timestamp) -> impl Iterator<Item = Timesta
 /// Print slots in UTC and in the rule's zone. Those in `skips` are marked.
 pub(crate) fn print(rule: &Rule, slots: &[Timestamp], skips: &BTreeSet<Timestamp>) -> Result {
     for slot in slots {
-        let mark = match skips.contains(slot) {
-            true => "  skipped",
-            false => "",
+        let mark = if skips.contains(slot) {
+            "  skipped"
+        } else {
+            ""
         };
         output::print_line!("{slot}  {}{mark}", rule.local_text(*slot))?;
     }

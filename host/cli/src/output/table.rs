@@ -103,9 +103,12 @@ impl Table {
     fn shortened(&self, width: usize) -> Vec<usize> {
         let mut widths = self.widths();
         let last = widths.len() - 1;
-        let kept = |column: usize| match column == last && !is_instant(self.keys[column]) {
-            true => LAST_WIDTH_KEPT,
-            false => WIDTH_KEPT,
+        let kept = |column: usize| {
+            if column == last && !is_instant(self.keys[column]) {
+                LAST_WIDTH_KEPT
+            } else {
+                WIDTH_KEPT
+            }
         };
         while total(&widths) > width {
             let can_be_shorter = (1..widths.len()).filter(|column| widths[*column] > kept(*column));
@@ -126,9 +129,12 @@ impl Table {
             text.to_owned()
         });
         let rows = self.rows.iter().map(move |row| {
-            line(row, &widths, |column, text| match has_colours {
-                true => style::cell(self.keys[column], text),
-                false => text.to_owned(),
+            line(row, &widths, |column, text| {
+                if has_colours {
+                    style::cell(self.keys[column], text)
+                } else {
+                    text.to_owned()
+                }
             })
         });
         std::iter::once(header).chain(rows)

@@ -263,16 +263,20 @@ pub(super) fn words(schema: &Value) -> Vec<(String, String)> {
 }
 
 fn type_text(schema: &Value, definitions: &Map<String, Value>) -> String {
-    let or_null = |text: String, is_nullable: bool| match is_nullable {
-        true => format!("{text} or null"),
-        false => text,
+    let or_null = |text: String, is_nullable: bool| {
+        if is_nullable {
+            format!("{text} or null")
+        } else {
+            text
+        }
     };
     if let Some(name) = reference_of(schema) {
         let words = words(&definitions[name]);
         if words.is_empty() {
-            return match definitions[name]["properties"].is_null() {
-                true => type_text(&definitions[name], definitions),
-                false => format!("[{name}](#{})", name.to_lowercase()),
+            return if definitions[name]["properties"].is_null() {
+                type_text(&definitions[name], definitions)
+            } else {
+                format!("[{name}](#{})", name.to_lowercase())
             };
         }
         let words = words.iter().map(|(word, _)| format!("`{word}`"));

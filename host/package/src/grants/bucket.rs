@@ -59,12 +59,9 @@ fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), E
     }
     let writable = is_writable(section)?;
     // Packages of another namespace cannot share it.
-    let shared = section.parsed("namespace", |shared| match is_plain_name(shared) {
-        true => Ok(in_namespace_of(reader.package, shared)),
-        false => Err(format!(
+    let shared = section.parsed("namespace", |shared| if is_plain_name(shared) { Ok(in_namespace_of(reader.package, shared)) } else { Err(format!(
             "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
-        )),
-    })?;
+        )) })?;
     // No shared namespace has the name of a package before a slash: those of a team begin with `@`, and no package is called
     // like a team.
     let namespace = shared.unwrap_or_else(|| format!("{}/{bucket}", reader.package));

@@ -116,12 +116,13 @@ impl Restore {
         let db = Db::open(&DatabaseUrl::Sqlite(copy.path().to_owned())).await?;
         let db = db.acting_as(user::actor());
         let mut tx = db.write().await?;
-        let (skipped, since) = match self.skip_missed {
-            true => (
+        let (skipped, since) = if self.skip_missed {
+            (
                 Some(schedule_admin::skip_missed(&mut tx, now).await?),
                 "nothing that was due since then is launched",
-            ),
-            false => (None, "slots since then are decided as missed"),
+            )
+        } else {
+            (None, "slots since then are decided as missed")
         };
         let (file, taken_at) = (self.file.display(), snapshot.taken_at);
         let detail = format!("from {file}, the record of {taken_at}; {since}");

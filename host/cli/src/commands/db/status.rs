@@ -57,9 +57,10 @@ struct Removable {
 pub(super) async fn run(common: &Common, db: &Db) -> Result {
     let status = DbStatus::read(db).await?;
     let limits = common.config()?.retention.limits();
-    let record = match status.current {
-        true => Some(RecordSize::read(db, &limits).await?),
-        false => None,
+    let record = if status.current {
+        Some(RecordSize::read(db, &limits).await?)
+    } else {
+        None
     };
     crate::close(db).await;
     let report = DbReport { status, record };

@@ -106,9 +106,12 @@ impl Sources {
         let parents = self.seen.keys().filter_map(|file| file.parent());
         let folders: BTreeSet<PathBuf> = parents
             .chain(self.folder.as_deref())
-            .map(|folder| match folder == Path::new("") {
-                true => PathBuf::from("."),
-                false => folder.to_owned(),
+            .map(|folder| {
+                if folder == Path::new("") {
+                    PathBuf::from(".")
+                } else {
+                    folder.to_owned()
+                }
             })
             .collect();
         if folders != self.watches.folders {
@@ -162,9 +165,10 @@ fn stamps(folder: Option<&Path>, files: &BTreeSet<PathBuf>) -> Result<Stamps> {
                 continue;
             };
             if is_source(&path, kind.is_dir()) {
-                match kind.is_dir() {
-                    true => folders.push(path),
-                    false => _ = found.insert(path.clone(), files::inspect(&path)),
+                if kind.is_dir() {
+                    folders.push(path)
+                } else {
+                    _ = found.insert(path.clone(), files::inspect(&path))
                 }
             }
         }

@@ -93,15 +93,16 @@ impl Keygen {
                     .hint("name another file, or move this key away"));
             }
         }
-        let (pair, comment) = match self.no_passphrase {
-            true => (
+        let (pair, comment) = if self.no_passphrase {
+            (
                 KeyPair::generate_unencrypted_keypair(),
                 "campanile secret key without a passphrase",
-            ),
-            false => (
+            )
+        } else {
+            (
                 KeyPair::generate_encrypted_keypair(Some(new_passphrase()?)),
                 "campanile secret key",
-            ),
+            )
         };
         let pair = pair.map_err(Failure::failed)?;
         let secret = pair.sk.to_box(Some(comment)).map_err(Failure::failed)?;
@@ -271,10 +272,11 @@ fn passphrase(prompt: &str) -> Result<String> {
             ))
         })?,
     };
-    match given.is_empty() {
-        true => Err(refused!("the passphrase is empty")
-            .hint("`campanile package keygen --no-passphrase` makes a key without one")),
-        false => Ok(given),
+    if given.is_empty() {
+        Err(refused!("the passphrase is empty")
+            .hint("`campanile package keygen --no-passphrase` makes a key without one"))
+    } else {
+        Ok(given)
     }
 }
 

@@ -130,13 +130,12 @@ impl DefinitionOptions {
         let mut given = Vec::new();
         for (policy, text) in &self.policies.0 {
             let refused = |fault| refused!("--{} {fault}", policy.flag());
-            let set = match is_instant(*policy) {
-                true => {
-                    let time = text.parse::<TypedTime>();
-                    let time = time.map_err(|fault| refused(format!("is wrong: {fault}")))?;
-                    policies.set(*policy, &time.in_zone(zone)?.to_string())
-                }
-                false => policies.set(*policy, text),
+            let set = if is_instant(*policy) {
+                let time = text.parse::<TypedTime>();
+                let time = time.map_err(|fault| refused(format!("is wrong: {fault}")))?;
+                policies.set(*policy, &time.in_zone(zone)?.to_string())
+            } else {
+                policies.set(*policy, text)
             };
             set.map_err(refused)?;
             given.push(*policy);

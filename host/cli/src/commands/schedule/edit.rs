@@ -64,9 +64,10 @@ fn read_clearable(text: &str) -> Result<&'static str, String> {
 
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     let (name, cleared) = (&edit.name, &edit.clear);
-    let zone = match edit.definition.lacks_zone() {
-        true => find(common, name).await?.definition.rule.timezone,
-        false => TIMEZONE_DEFAULT.to_owned(),
+    let zone = if edit.definition.lacks_zone() {
+        find(common, name).await?.definition.rule.timezone
+    } else {
+        TIMEZONE_DEFAULT.to_owned()
     };
     let changes = edit.definition.parse(&zone)?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {

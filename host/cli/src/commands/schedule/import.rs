@@ -175,16 +175,13 @@ impl Crontab {
             // Faults in the crontab are reported line by line. This one is not in the crontab.
             check_zone(zone)?;
         }
-        let lines = match self.dry_run {
-            true => {
-                // The transaction is not committed, so nothing changes.
-                let (mut tx, now) = common.write_with_time().await?;
-                self.lines(&mut tx, &lines, now).await?
-            }
-            false => {
-                let import = async |tx: &mut Tx, now| self.lines(tx, &lines, now).await;
-                common.change(import).await?
-            }
+        let lines = if self.dry_run {
+            // The transaction is not committed, so nothing changes.
+            let (mut tx, now) = common.write_with_time().await?;
+            self.lines(&mut tx, &lines, now).await?
+        } else {
+            let import = async |tx: &mut Tx, now| self.lines(tx, &lines, now).await;
+            common.change(import).await?
         };
         let count = |result| lines.iter().filter(|line| line.result == result).count();
         let report = ImportReport {
@@ -200,9 +197,10 @@ impl Crontab {
     }
 
     fn read(&self) -> io::Result<String> {
-        let input: Box<dyn io::Read> = match self.file == Path::new("-") {
-            true => Box::new(io::stdin().lock()),
-            false => Box::new(std::fs::File::open(&self.file)?),
+        let input: Box<dyn io::Read> = if self.file == Path::new("-") {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(std::fs::File::open(&self.file)?)
         };
         let mut bytes = Vec::new();
         input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

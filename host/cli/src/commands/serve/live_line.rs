@@ -18,13 +18,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn draw(db: &Db, clock: &Clock, engine: &Engine, stopping: watch::Receiver<bool>) {
     let line = Line::state("");
     loop {
-        let text = match *stopping.borrow() {
-            true => stopping_text(engine.running()),
-            false => {
-                // The log reports a database that does not answer.
-                let next = next(db).await.unwrap_or_default();
-                serving_text(next.as_ref(), clock.now(), engine.running(), engine.ended())
-            }
+        let text = if *stopping.borrow() {
+            stopping_text(engine.running())
+        } else {
+            // The log reports a database that does not answer.
+            let next = next(db).await.unwrap_or_default();
+            serving_text(next.as_ref(), clock.now(), engine.running(), engine.ended())
         };
         line.say(text);
         tokio::time::sleep(PAUSE).await;
@@ -45,9 +44,10 @@ fn serving_text(
     let next = match next {
         Some(NextSlot { schedule, slot }) => {
             let seconds = (slot.micros() - now.micros()) as f64 / 1e6;
-            match seconds < 0.5 {
-                true => format!("`{schedule}` is due"),
-                false => format!("`{schedule}` in {}", span_text(seconds)),
+            if seconds < 0.5 {
+                format!("`{schedule}` is due")
+            } else {
+                format!("`{schedule}` in {}", span_text(seconds))
             }
         }
         None => "nothing is due".to_owned(),

@@ -30,9 +30,12 @@ async fn after_random_operations_the_active_packages_are_those_of_the_folder() {
         for name in NAMES {
             let path = scene.at(&format!("{name}.wasm"));
             let regular = fs::metadata(&path).is_ok_and(|found| found.is_file());
-            let content = fs::symlink_metadata(&path).ok().map(|_| match regular {
-                true => fs::read_to_string(&path).unwrap(),
-                false => "neither good nor a file".to_owned(),
+            let content = fs::symlink_metadata(&path).ok().map(|_| {
+                if regular {
+                    fs::read_to_string(&path).unwrap()
+                } else {
+                    "neither good nor a file".to_owned()
+                }
             });
             let active = scene.content(name);
             match content {
