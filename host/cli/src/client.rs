@@ -179,7 +179,7 @@ impl Client {
     }
 }
 
-/// Return a segment of a path, with escapes for what a path cannot have.
+/// Returns a segment of a path, with escapes for what a path cannot have.
 fn encoded(segment: &str) -> String {
     let escaped = segment.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
@@ -290,7 +290,7 @@ impl Call<'_> {
     }
 }
 
-/// Return the key with which the next page begins.
+/// Returns the key with which the next page begins.
 fn next_key(response: &Response<Incoming>) -> Option<String> {
     let link = response.headers().get(LINK)?.to_str().ok()?;
     let (_, query) = link.strip_suffix(">; rel=\"next\"")?.split_once('?')?;
@@ -306,7 +306,7 @@ async fn body(client: &Client, response: Response<Incoming>) -> Result<Bytes> {
     Ok(read.map_err(|error| client.unreachable(error))?.to_bytes())
 }
 
-/// Return what the API said, as the command says it with a database.
+/// Returns what the API said, as the command says it with a database.
 async fn refusal(client: &Client, response: Response<Incoming>) -> Failure {
     let status = response.status();
     let bytes = match body(client, response).await {

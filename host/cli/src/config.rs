@@ -142,13 +142,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Return the text of a first `campanile.toml`: each key with its default and a comment.
+    /// Returns the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
         let tables = Config::default().tables_text(true);
         format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_NAMED_TABLES}")
     }
 
-    /// Return the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
+    /// Returns the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
     /// is not the same everywhere.
     fn tables_text(&self, comments: bool) -> String {
         let mut text = String::new();
@@ -211,7 +211,7 @@ impl Config {
         keys
     }
 
-    /// Return the settings of the sandbox.
+    /// Returns the settings of the sandbox.
     pub fn sandbox_settings(&self) -> SandboxSettings {
         let cache_dir = self.sandbox.cache_dir.clone();
         SandboxSettings {
@@ -260,7 +260,7 @@ impl Config {
         Some(path.into())
     }
 
-    /// Return how the server of the API is configured.
+    /// Returns how the server of the API is configured.
     pub fn api_server(&self) -> campanile_server::Server {
         let beside_database = || self.beside_database(".token");
         let token_file = self.server.token_file.clone().or_else(beside_database);
@@ -283,13 +283,13 @@ impl Config {
         }
     }
 
-    /// Return a sentence without an end for each secret of a channel that cannot be used, or that others can read. Blocks.
+    /// Returns a sentence without an end for each secret of a channel that cannot be used, or that others can read. Blocks.
     pub fn alert_secrets(&self) -> Vec<String> {
         let names = self.alerts.secrets();
         alerts::wrong_sources(names, &self.secrets)
     }
 
-    /// Return the same for the secrets `names` of channels, after each was read, from a command too.
+    /// Returns the same for the secrets `names` of channels, after each was read, from a command too.
     pub async fn unreadable_secrets(&self, names: Vec<&str>) -> Vec<String> {
         let mut wrong = alerts::wrong_sources(names.clone(), &self.secrets);
         if wrong.is_empty() {
@@ -302,7 +302,7 @@ impl Config {
         wrong
     }
 
-    /// Return which versions of packages may run.
+    /// Returns which versions of packages may run.
     pub fn package_policy(&self) -> campanile_package::VersionPolicy {
         let policy = self.policy.clone();
         campanile_package::VersionPolicy {
@@ -503,7 +503,7 @@ fn read_namespaces(top: &mut Section<'_>) -> Result<Namespaces, toml_reader::Err
     Ok(namespaces)
 }
 
-/// Return the path and the text of the named file, else of the usual file if it exists.
+/// Returns the path and the text of the named file, else of the usual file if it exists.
 fn read_file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), String> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
     let why = match files::read_text(&path) {
@@ -516,7 +516,7 @@ fn read_file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, St
     Err(format!("the configuration {path} cannot be read: {why}"))
 }
 
-/// Return this program's folder in the user's cache folder; `None` for a user without a home.
+/// Returns this program's folder in the user's cache folder; `None` for a user without a home.
 fn user_cache(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name| env(name).map(PathBuf::from);
     let absolute = |name| path(name).filter(|path| path.is_absolute());

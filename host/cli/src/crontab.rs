@@ -69,7 +69,7 @@ pub fn read(text: &str, system: bool) -> Vec<(usize, Line)> {
     lines
 }
 
-/// Return the name and the value of `NAME = "value"`.
+/// Returns the name and the value of `NAME = "value"`.
 fn variable(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once('=')?;
     let name = unquoted(name.trim_matches(BLANKS));
@@ -78,7 +78,7 @@ fn variable(line: &str) -> Option<(&str, &str)> {
         .then(|| (name, unquoted(value.trim_matches(BLANKS))))
 }
 
-/// Return `text` without the pair of quotes around it.
+/// Returns `text` without the pair of quotes around it.
 fn unquoted(text: &str) -> &str {
     let inner = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
@@ -117,14 +117,14 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Line {
     })
 }
 
-/// Return the first word of `text`, and the rest.
+/// Returns the first word of `text`, and the rest.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(BLANKS);
     let (word, rest) = text.split_at(text.find(BLANKS).unwrap_or(text.len()));
     (word, rest.trim_start_matches(BLANKS))
 }
 
-/// Return the first `number` words of `text`, and the rest.
+/// Returns the first `number` words of `text`, and the rest.
 fn words(text: &str, number: usize) -> (Vec<&str>, &str) {
     let mut rest = text;
     let words = (0..number).map(|_| {
@@ -135,7 +135,7 @@ fn words(text: &str, number: usize) -> (Vec<&str>, &str) {
     (words.collect(), rest)
 }
 
-/// Return the command line up to an unescaped `%`, and whether there is one. `\%` is a plain `%`.
+/// Returns the command line up to an unescaped `%`, and whether there is one. `\%` is a plain `%`.
 fn up_to_percent(text: &str) -> (String, bool) {
     let mut command = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -150,7 +150,7 @@ fn up_to_percent(text: &str) -> (String, bool) {
 }
 
 impl Entry {
-    /// Return the name of the program's file without its extension, as a valid name of a schedule.
+    /// Returns the name of the program's file without its extension, as a valid name of a schedule.
     pub fn name(&self) -> String {
         let program = unquoted(program(&self.command));
         let file = program.rsplit('/').next().unwrap_or_default();
@@ -171,7 +171,7 @@ impl Entry {
     }
 }
 
-/// Return the program of a command line: the first word after assignments of variables and after `cd`.
+/// Returns the program of a command line: the first word after assignments of variables and after `cd`.
 fn program(command: &str) -> &str {
     let mut rest = command;
     loop {
@@ -189,7 +189,7 @@ fn program(command: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Return the only line of `text`.
+    /// Returns the only line of `text`.
     fn line_of(text: &str, system: bool) -> Line {
         let mut lines = read(text, system);
         assert_eq!(lines.len(), 1, "{text:?}: {lines:?}");

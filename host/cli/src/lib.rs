@@ -361,7 +361,7 @@ impl Command {
     }
 }
 
-/// Return the folder of a file; that of a bare name is the working directory.
+/// Returns the folder of a file; that of a bare name is the working directory.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -392,7 +392,7 @@ impl Common {
         config.map_err(Failure::misconfigured)
     }
 
-    /// Return the API that commands ask in place of the database; none for the database.
+    /// Returns the API that commands ask in place of the database; none for the database.
     fn client(&self) -> Result<Option<&Client>> {
         if let Some(client) = self.client.get() {
             return Ok(client.as_ref());

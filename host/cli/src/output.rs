@@ -25,7 +25,7 @@ pub(crate) use table::{columns, print_table};
 /// The result of a command, or of a part of it.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
-/// Return exit code 1 as a failure, unless the thing that the command has done and printed succeeded.
+/// Returns exit code 1 as a failure, unless the thing that the command has done and printed succeeded.
 pub(crate) fn check(is_success: bool) -> Result {
     if is_success {
         Ok(())
@@ -66,7 +66,7 @@ pub(crate) trait Record: Serialize {
     /// The keys that a detail view shows, separated by spaces; without any, it shows all keys of the JSON.
     const DETAIL: &'static str = "";
 
-    /// Return what people see under `key`, where that is not the JSON value; empty for no value.
+    /// Returns what people see under `key`, where that is not the JSON value; empty for no value.
     fn text(&self, _key: &str) -> Option<String> {
         None
     }
@@ -80,7 +80,7 @@ pub(crate) trait Record: Serialize {
     }
 }
 
-/// Return the text of each of `keys`, or of all keys of the JSON when there are none.
+/// Returns the text of each of `keys`, or of all keys of the JSON when there are none.
 fn texts<R: Record>(record: &R, keys: &'static str) -> Result<Vec<(String, String)>> {
     let json = serde_json::to_string(record).map_err(not_json)?;
     let JsonParts::Object(json) = JsonParts::of(&json).map_err(not_json)? else {
@@ -105,7 +105,7 @@ fn texts<R: Record>(record: &R, keys: &'static str) -> Result<Vec<(String, Strin
     Ok(texts.collect())
 }
 
-/// Return named times in milliseconds as people read them.
+/// Returns named times in milliseconds as people read them.
 fn spans_text(spans: &[(String, &RawValue)]) -> String {
     let spans = spans.iter().map(|(name, ms)| {
         let ms: f64 = ms.get().parse().unwrap_or_default();
@@ -234,7 +234,7 @@ pub(crate) fn print_detail<R: Record>(record: &R) -> Result {
     Ok(())
 }
 
-/// Return `text` with at most `width` characters. A longer text is cut, and ends with `…`.
+/// Returns `text` with at most `width` characters. A longer text is cut, and ends with `…`.
 fn fitted(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -243,7 +243,7 @@ fn fitted(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Return the text of a value that may be absent; empty when it is.
+/// Returns the text of a value that may be absent; empty when it is.
 pub(crate) fn optional(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)
 }

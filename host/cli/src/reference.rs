@@ -160,7 +160,7 @@ fn collect_keys(schema: &Value, definitions: &Map<String, Value>, keys: &mut BTr
     }
 }
 
-/// Return the generated part of every file.
+/// Returns the generated part of every file.
 fn files() -> Vec<(&'static str, String)> {
     let mut shapes = Shapes::default();
     let commands = shapes.commands();
@@ -220,7 +220,7 @@ fn the_order_of_the_exit_codes_is_their_value() {
     assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2]);
 }
 
-/// Return a Markdown table.
+/// Returns a Markdown table.
 fn table<const N: usize>(
     headings: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -232,7 +232,7 @@ fn table<const N: usize>(
     text
 }
 
-/// Return a line of text as a cell of a Markdown table.
+/// Returns a line of text as a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
@@ -287,7 +287,7 @@ fn describe(command: &Command, parent: &str, text: &mut String) {
     *text += &arguments(own);
 }
 
-/// Return the table of arguments after an empty line; nothing when there are none.
+/// Returns the table of arguments after an empty line; nothing when there are none.
 fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     let mut rows = Vec::new();
     for arg in arguments {

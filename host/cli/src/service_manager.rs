@@ -104,7 +104,7 @@ fn connect_abstract(_: &UnixDatagram, _: &[u8]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Return the interval of the watchdog, if it watches this process.
+/// Returns the interval of the watchdog, if it watches this process.
 fn watchdog(env: &dyn Fn(&str) -> Option<OsString>) -> Option<Duration> {
     let number = |name| env(name)?.to_str()?.parse::<u64>().ok();
     let is_other = number(environment::WATCHDOG_PID)

@@ -20,12 +20,12 @@ impl FromStr for TypedTime {
 }
 
 impl TypedTime {
-    /// Return whether its instant differs from zone to zone.
+    /// Returns whether its instant differs from zone to zone.
     pub(crate) fn needs_zone(self) -> bool {
         matches!(self.0, TimeText::Local(_))
     }
 
-    /// Return the instant on the clock of a zone.
+    /// Returns the instant on the clock of a zone.
     pub(crate) fn in_zone(self, zone: &str) -> Result<Timestamp, RuleError> {
         instant_in_zone(self.0, zone, Clock::system().now())
     }
@@ -50,7 +50,7 @@ mod tests {
         "now-2h",
     ];
 
-    /// Return each option of a time, with the words of its command.
+    /// Returns each option of a time, with the words of its command.
     fn time_options(command: &Command, words: &[String]) -> Vec<(Vec<String>, Arg)> {
         let mut found = Vec::new();
         for arg in command.get_arguments() {
@@ -69,7 +69,7 @@ mod tests {
         found
     }
 
-    /// Return whether clap refuses the value of an option.
+    /// Returns whether clap refuses the value of an option.
     fn is_refused(words: &[String], arg: &Arg, value: &str) -> bool {
         let mut words = words.to_vec();
         match arg.get_long() {

@@ -2,7 +2,7 @@
 
 use campanile_model::access::{Actor, Channel};
 
-/// Return who makes the changes of this command.
+/// Returns who makes the changes of this command.
 pub(crate) fn actor() -> Actor {
     Actor {
         principal: Some(name()),
@@ -11,7 +11,7 @@ pub(crate) fn actor() -> Actor {
     }
 }
 
-/// Return the name of the user of this process; of a user without a name the number, such as `uid 1000`.
+/// Returns the name of the user of this process; of a user without a name the number, such as `uid 1000`.
 ///
 /// Environment variables such as `USER` do not count, because anyone can set them.
 fn name() -> String {

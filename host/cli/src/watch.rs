@@ -18,7 +18,7 @@ const ONCE: &str = "once";
 const SECONDS_LEAST: f64 = 0.1;
 const SECONDS_MOST: f64 = 86_400.0;
 
-/// Return the argument of the commands that can be repeated.
+/// Returns the argument of the commands that can be repeated.
 pub(crate) fn arg() -> Arg {
     Arg::new(WATCH)
         .long(WATCH)
@@ -30,7 +30,7 @@ pub(crate) fn arg() -> Arg {
         .help("Repeat the command every 2 seconds, or as given, until Ctrl-C; with `--json` each answer on one line")
 }
 
-/// Return the argument of a command that is repeated unless it is given.
+/// Returns the argument of a command that is repeated unless it is given.
 pub(crate) fn once() -> Arg {
     Arg::new(ONCE)
         .long(ONCE)
@@ -63,7 +63,7 @@ pub(crate) fn suggest(error: &mut clap::Error) {
     }
 }
 
-/// Return the pause between two rounds, if the command of `matches` is to be repeated.
+/// Returns the pause between two rounds, if the command of `matches` is to be repeated.
 pub(crate) fn interval(matches: &ArgMatches) -> Option<Duration> {
     let mut leaf = matches;
     while let Some((_, inner)) = leaf.subcommand() {

@@ -143,13 +143,13 @@ impl RetentionLimits {
         max_bytes: None,
     };
 
-    /// Return the least age at which a launch is removed; none when all are kept for ever.
+    /// Returns the least age at which a launch is removed; none when all are kept for ever.
     pub fn least_age(&self) -> Option<Duration> {
         let ages = [self.succeeded, self.failed, self.skipped];
         ages.into_iter().flatten().min()
     }
 
-    /// Return the age at which launches of every outcome are removed; none when some are kept for ever.
+    /// Returns the age at which launches of every outcome are removed; none when some are kept for ever.
     pub fn greatest_age(&self) -> Option<Duration> {
         let ages = [self.succeeded?, self.failed?, self.skipped?];
         ages.into_iter().max()

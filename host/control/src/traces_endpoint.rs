@@ -13,7 +13,7 @@ pub(crate) const PATH: &str = "/v1/traces";
 pub struct TracesEndpoint(String);
 
 impl TracesEndpoint {
-    /// Return the address to which traces are sent.
+    /// Returns the address to which traces are sent.
     pub fn url(&self) -> String {
         format!("{self}{PATH}")
     }

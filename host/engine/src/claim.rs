@@ -59,7 +59,7 @@ impl Service for Dispatcher {
     }
 }
 
-/// Return how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
+/// Returns how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
 async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
     match next_launch(ctx, now).await {
         Ok(Some(next)) => next.since(ctx.clock.now()).min(DISPATCH_INTERVAL),

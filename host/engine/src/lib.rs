@@ -161,12 +161,12 @@ impl Engine {
         serve::serve(&self.ctx, &self.executor, lock, followed, shutdown).await
     }
 
-    /// Return a channel that becomes true when the host has loaded its packages and decides.
+    /// Returns a channel that becomes true when the host has loaded its packages and decides.
     pub fn serving(&self) -> Receiver<bool> {
         self.ctx.serving.subscribe()
     }
 
-    /// Return how many launches this host executes now.
+    /// Returns how many launches this host executes now.
     pub fn running(&self) -> usize {
         self.ctx.capacity.taken()
     }
@@ -197,12 +197,12 @@ impl Engine {
             }));
     }
 
-    /// Return how many launches this host has ended since its start.
+    /// Returns how many launches this host has ended since its start.
     pub fn ended(&self) -> EndedLaunches {
         self.ctx.launch_log.counts()
     }
 
-    /// Return the metrics of this host and those on record, in the format [`metrics::CONTENT_TYPE`]. Single schedules have
+    /// Returns the metrics of this host and those on record, in the format [`metrics::CONTENT_TYPE`]. Single schedules have
     /// metrics up to `schedules_max`, by name.
     ///
     /// It waits at most 5 s for the database, and always answers.

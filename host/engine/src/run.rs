@@ -68,7 +68,7 @@ impl Executor {
 
     /// Execute `work` as far as it goes. Return the end to record.
     ///
-    /// Return `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
+    /// Returns `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
     /// unless it succeeded.
     pub(crate) async fn execute(
         &self,
@@ -232,7 +232,7 @@ impl Executor {
         Some(work.finished(end, unrecorded, self.ctx.clock.now()))
     }
 
-    /// Return the version of the package with which the launch was decided.
+    /// Returns the version of the package with which the launch was decided.
     async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
         let only = work.spec.definition.task.as_deref();
         let (name, digest) = (&work.launch.package, &work.launch.digest);
@@ -408,7 +408,7 @@ impl Progress<'_> {
         }
     }
 
-    /// Return the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
+    /// Returns the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
     fn ready(&self, now: Timestamp, stop: &StopSignal) -> Vec<usize> {
         if self.has_ended(stop) {
             Vec::new()
@@ -521,7 +521,7 @@ impl Progress<'_> {
         call.message = Some(message);
     }
 
-    /// Return the end of a run that calls nothing more, and the calls to record with it; none when the host is shutting
+    /// Returns the end of a run that calls nothing more, and the calls to record with it; none when the host is shutting
     /// down.
     async fn end(self) -> Option<(RunEnd, Vec<TaskRun>)> {
         let Progress {

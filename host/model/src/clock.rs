@@ -34,51 +34,51 @@ impl Timestamp {
     /// The last microsecond of the year 9999.
     pub const LAST: Timestamp = Timestamp(253_402_300_799_999_999);
 
-    /// Return the instant `micros` microseconds after the epoch.
+    /// Returns the instant `micros` microseconds after the epoch.
     ///
     /// The result is clamped to the years 1 to 9999, which RFC 3339 can write.
     pub fn from_micros(micros: i64) -> Timestamp {
         Timestamp(micros.clamp(Timestamp::FIRST.0, Timestamp::LAST.0))
     }
 
-    /// Return the microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     pub fn micros(self) -> i64 {
         self.0
     }
 
-    /// Return the days since the epoch, in UTC.
+    /// Returns the days since the epoch, in UTC.
     pub fn day(self) -> i64 {
         self.0.div_euclid(DAY_MICROS)
     }
 
-    /// Return the beginning of a day, in UTC.
+    /// Returns the beginning of a day, in UTC.
     pub fn of_day(day: i64) -> Timestamp {
         Timestamp::from_micros(day.saturating_mul(DAY_MICROS))
     }
 
-    /// Return the date in UTC, such as `2026-11-21`.
+    /// Returns the date in UTC, such as `2026-11-21`.
     pub fn date_text(self) -> String {
         self.to_chrono().format("%Y-%m-%d").to_string()
     }
 
-    /// Return the next midnight in UTC.
+    /// Returns the next midnight in UTC.
     pub fn next_day(self) -> Timestamp {
         Timestamp::of_day(self.day() + 1)
     }
 
-    /// Return the instant `duration` later.
+    /// Returns the instant `duration` later.
     pub fn plus(self, duration: Duration) -> Timestamp {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Timestamp::from_micros(self.0.saturating_add(micros))
     }
 
-    /// Return the instant `duration` earlier.
+    /// Returns the instant `duration` earlier.
     pub fn minus(self, duration: Duration) -> Timestamp {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Timestamp::from_micros(self.0.saturating_sub(micros))
     }
 
-    /// Return the time from `earlier` to this instant; zero when this instant is earlier.
+    /// Returns the time from `earlier` to this instant; zero when this instant is earlier.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -165,23 +165,23 @@ impl Monotonic {
     /// An instant that never comes.
     pub const NEVER: Monotonic = Monotonic(i64::MAX);
 
-    /// Return the instant that [`Monotonic::micros`] gave.
+    /// Returns the instant that [`Monotonic::micros`] gave.
     pub fn from_micros(micros: i64) -> Monotonic {
         Monotonic(micros)
     }
 
-    /// Return the microseconds since an instant before the process began.
+    /// Returns the microseconds since an instant before the process began.
     pub fn micros(self) -> i64 {
         self.0
     }
 
-    /// Return the instant `duration` later.
+    /// Returns the instant `duration` later.
     pub fn plus(self, duration: Duration) -> Monotonic {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Monotonic(self.0.saturating_add(micros))
     }
 
-    /// Return the time from `earlier` to this instant; zero when this instant is earlier.
+    /// Returns the time from `earlier` to this instant; zero when this instant is earlier.
     pub fn since(self, earlier: Monotonic) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -239,7 +239,7 @@ impl SystemClock {
 }
 
 impl Clock {
-    /// Return a clock that begins with the machine's wall clock.
+    /// Returns a clock that begins with the machine's wall clock.
     ///
     /// It advances with the monotonic clock. It follows the wall clock where [`Clock::look`] is called, and the clock of a
     /// database after [`Clock::follow`].
@@ -252,12 +252,12 @@ impl Clock {
         })))
     }
 
-    /// Return a clock that shows `start` until [`Clock::advance_to`] moves it.
+    /// Returns a clock that shows `start` until [`Clock::advance_to`] moves it.
     pub fn simulated(start: Timestamp) -> Clock {
         Clock(Source::Simulated(Arc::new(watch::Sender::new(start))))
     }
 
-    /// Return the present instant.
+    /// Returns the present instant.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System(clock) => clock.now(),
@@ -265,7 +265,7 @@ impl Clock {
         }
     }
 
-    /// Return the present instant of the monotonic clock. That of a simulated clock moves with its time.
+    /// Returns the present instant of the monotonic clock. That of a simulated clock moves with its time.
     pub fn monotonic(&self) -> Monotonic {
         match &self.0 {
             Source::System(_) => monotonic(),
@@ -273,7 +273,7 @@ impl Clock {
         }
     }
 
-    /// Return the instant of the monotonic clock at which this clock shows `time`.
+    /// Returns the instant of the monotonic clock at which this clock shows `time`.
     pub fn monotonic_at(&self, time: Timestamp) -> Monotonic {
         match &self.0 {
             Source::System(clock) => {
@@ -316,7 +316,7 @@ impl Clock {
         }
     }
 
-    /// Return by how many microseconds the machine's wall clock is ahead of the database's; zero without one.
+    /// Returns by how many microseconds the machine's wall clock is ahead of the database's; zero without one.
     pub fn skew_us(&self) -> i64 {
         match &self.0 {
             Source::System(clock) if clock.state().follows_database() => {
@@ -397,7 +397,7 @@ fn reading() -> Reading {
     }
 }
 
-/// Return by how much a test sets the wall clock wrong, in microseconds: the file that `CAMPANILE_TEST_WALL_CLOCK` names has
+/// Returns by how much a test sets the wall clock wrong, in microseconds: the file that `CAMPANILE_TEST_WALL_CLOCK` names has
 /// the seconds. Only a build with debug assertions looks.
 #[cfg(debug_assertions)]
 fn test_step_us() -> i64 {

@@ -87,7 +87,7 @@ uuid_newtypes! {
 macro_rules! ordered_ids {
     ($($name:ident),*) => {$(
         impl $name {
-            /// Return a new id. Ids sort by `now`.
+            /// Returns a new id. Ids sort by `now`.
             pub fn new(now: Timestamp) -> $name {
                 $name(uuid_at(now))
             }
@@ -98,14 +98,14 @@ macro_rules! ordered_ids {
 ordered_ids!(BackfillId, HostId, EventId, AlertId, SilenceId);
 
 impl ScheduleId {
-    /// Return a new id.
+    /// Returns a new id.
     pub fn random() -> ScheduleId {
         ScheduleId(Uuid::new_v4())
     }
 }
 
 impl MessageId {
-    /// Return the id of the message with this number among those of a call of `task`.
+    /// Returns the id of the message with this number among those of a call of `task`.
     ///
     /// It is the same for each call of the task for `launch`. Ids sort by the launch's time, as those of launches do.
     pub fn of(launch: LaunchId, task: &str, number: u64) -> MessageId {
@@ -115,32 +115,32 @@ impl MessageId {
         MessageId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// Return a new id of a message about alerts. Ids sort by `now`.
+    /// Returns a new id of a message about alerts. Ids sort by `now`.
     pub fn of_alerts(now: Timestamp) -> MessageId {
         MessageId(uuid_at(now))
     }
 
-    /// Return the id that sorts directly after this one.
+    /// Returns the id that sorts directly after this one.
     pub fn next(self) -> MessageId {
         MessageId(Uuid::from_u128(self.0.as_u128().saturating_add(1)))
     }
 }
 
 impl EventId {
-    /// Return an id before those of events from `time` on, and after those of earlier milliseconds.
+    /// Returns an id before those of events from `time` on, and after those of earlier milliseconds.
     pub fn first_at(time: Timestamp) -> EventId {
         let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
         EventId(Uuid::from_u128(u128::from(millis) << 80))
     }
 
-    /// Return when the event was recorded, in whole milliseconds.
+    /// Returns when the event was recorded, in whole milliseconds.
     pub fn time(self) -> Timestamp {
         let millis = (self.0.as_u128() >> 80) as i64;
         Timestamp::from_micros(millis.saturating_mul(1_000))
     }
 }
 
-/// Return a version 7 UUID of `now`.
+/// Returns a version 7 UUID of `now`.
 ///
 /// The UUIDs of one process sort in the order in which it makes them, unless `now` goes back.
 pub fn uuid_at(now: Timestamp) -> Uuid {
@@ -185,7 +185,7 @@ impl LaunchId {
     /// The namespace of launch ids. It must never change: past slots would be launched again.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);
 
-    /// Return the id of the launch of `slot` of `schedule`.
+    /// Returns the id of the launch of `slot` of `schedule`.
     ///
     /// A launch on time and a caught-up launch of one slot have the same id. A manual launch and a launch at
     /// a host's start at the same instant have other ids. [`LaunchId::of_backfill`] is for backfills.
@@ -203,7 +203,7 @@ impl LaunchId {
         LaunchId::from_parts(time_bytes(slot), &LaunchId::name(schedule, slot, kind))
     }
 
-    /// Return the id of the launch of `slot` by a backfill; a repeated request has the same id.
+    /// Returns the id of the launch of `slot` by a backfill; a repeated request has the same id.
     ///
     /// Its time is that of the request: the launches of a backfill are neighbours, whatever their slots.
     pub fn of_backfill(schedule: ScheduleId, slot: Timestamp, backfill: BackfillId) -> LaunchId {
@@ -214,7 +214,7 @@ impl LaunchId {
         LaunchId::from_parts([a, b, c, d, e], &name)
     }
 
-    /// Return the id of a launch that runs `original` again, as an operator asked at `now`.
+    /// Returns the id of a launch that runs `original` again, as an operator asked at `now`.
     ///
     /// Its time is that of the request.
     pub fn of_retry(original: LaunchId, now: Timestamp) -> LaunchId {
@@ -222,14 +222,14 @@ impl LaunchId {
         LaunchId::from_parts(time_bytes(now), &name)
     }
 
-    /// Return the beginning of the id, for lists. [`ShortId`] reads it.
+    /// Returns the beginning of the id, for lists. [`ShortId`] reads it.
     pub fn short(self) -> String {
         let mut text = self.to_string();
         text.truncate(SHORT_LEN);
         text
     }
 
-    /// Return about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
+    /// Returns about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
     pub fn slot(self) -> Timestamp {
         let mut millis = [0; 8];
         millis[2..7].copy_from_slice(&self.0.as_bytes()[..5]);
@@ -237,7 +237,7 @@ impl LaunchId {
         Timestamp::from_micros(millis.saturating_mul(1_000))
     }
 
-    /// Return an id that no launch has: ids of launches of slots before `time` are smaller, all others are greater.
+    /// Returns an id that no launch has: ids of launches of slots before `time` are smaller, all others are greater.
     ///
     /// An id holds its time in units of 256 ms, so launches up to 255 ms before `time` count as later ones.
     pub fn first_at(time: Timestamp) -> LaunchId {
@@ -259,7 +259,7 @@ impl LaunchId {
     }
 }
 
-/// Return the milliseconds of `time` without the last 8 of their 48 bits: the beginning of a launch's id.
+/// Returns the milliseconds of `time` without the last 8 of their 48 bits: the beginning of a launch's id.
 fn time_bytes(time: Timestamp) -> [u8; 5] {
     let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
     let [_, _, bytes @ .., _] = millis.to_be_bytes();
@@ -276,26 +276,26 @@ impl RunId {
     /// The most runs of a launch.
     pub const NUMBER_MAX: i64 = u8::MAX as i64;
 
-    /// Return the id of the run of `launch` with this number, from 1 to [`RunId::NUMBER_MAX`].
+    /// Returns the id of the run of `launch` with this number, from 1 to [`RunId::NUMBER_MAX`].
     pub fn of(launch: LaunchId, number: i64) -> RunId {
         let mut bytes = launch.0.into_bytes();
         bytes[RUN_BYTE] = u8::try_from(number).unwrap_or(u8::MAX);
         RunId(Uuid::from_bytes(bytes))
     }
 
-    /// Return the launch of this run.
+    /// Returns the launch of this run.
     pub fn launch(self) -> LaunchId {
         let mut bytes = self.0.into_bytes();
         bytes[RUN_BYTE] = 0;
         LaunchId(Uuid::from_bytes(bytes))
     }
 
-    /// Return the number of this run among those of its launch; the first is 1.
+    /// Returns the number of this run among those of its launch; the first is 1.
     pub fn number(self) -> i64 {
         self.0.into_bytes()[RUN_BYTE].into()
     }
 
-    /// Return the beginning of its launch's id, and its number, for lists: `01a1fd88-9872-8d5c.1`. [`ShortId`] reads it.
+    /// Returns the beginning of its launch's id, and its number, for lists: `01a1fd88-9872-8d5c.1`. [`ShortId`] reads it.
     pub fn short(self) -> String {
         format!("{}.{}", self.launch().short(), self.number())
     }
@@ -327,7 +327,7 @@ crate::as_text!(ShortId);
 pub struct InvalidShortId(String);
 
 impl ShortId {
-    /// Return the only launch that it can mean; none when digits are missing.
+    /// Returns the only launch that it can mean; none when digits are missing.
     pub fn whole(&self) -> Option<LaunchId> {
         (self.first == self.last).then_some(self.first)
     }
@@ -372,12 +372,12 @@ impl FromStr for ShortId {
     }
 }
 
-/// Return the SHA-256 of `bytes` in lower-case hexadecimal.
+/// Returns the SHA-256 of `bytes` in lower-case hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Return the first half of the SHA-256 of `bytes`.
+/// Returns the first half of the SHA-256 of `bytes`.
 pub fn sha256_half(bytes: &[u8]) -> [u8; 16] {
     let mut half = [0; 16];
     half.copy_from_slice(&Sha256::digest(bytes)[..16]);
@@ -393,7 +393,7 @@ macro_rules! sha256_newtypes {
         pub struct $name(pub(crate) String);
 
         impl $name {
-            /// Return the hash of `bytes`.
+            /// Returns the hash of `bytes`.
             pub fn of(bytes: &[u8]) -> $name {
                 $name(sha256(bytes))
             }
@@ -404,7 +404,7 @@ macro_rules! sha256_newtypes {
                 &self.0[..self.0.floor_char_boundary(12)]
             }
 
-            /// Return all digits.
+            /// Returns all digits.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -436,7 +436,7 @@ sha256_newtypes! {
 }
 
 impl ChainHash {
-    /// Return the end of the chain `before`, or of a new chain, after `row`.
+    /// Returns the end of the chain `before`, or of a new chain, after `row`.
     pub fn after(before: Option<&ChainHash>, row: &str) -> ChainHash {
         let before = before.map_or("", ChainHash::as_str);
         ChainHash::of(format!("{before}{row}").as_bytes())

@@ -21,7 +21,7 @@ pub struct JsonText(Arc<str>);
 pub type JsonObject = BTreeMap<String, JsonText>;
 
 impl JsonText {
-    /// Return the JSON value `null`.
+    /// Returns the JSON value `null`.
     pub fn null() -> JsonText {
         JsonText("null".into())
     }
@@ -35,7 +35,7 @@ impl JsonText {
         &self.0
     }
 
-    /// Return the parsed value, which may take 70 times the memory of the text.
+    /// Returns the parsed value, which may take 70 times the memory of the text.
     pub fn value(&self) -> Value {
         // The text was checked.
         serde_json::from_str(&self.0).unwrap_or_default()
@@ -99,7 +99,7 @@ pub fn object_bytes(object: &JsonObject) -> usize {
         .sum()
 }
 
-/// Return the entries of a parsed object.
+/// Returns the entries of a parsed object.
 pub fn object_of(parsed: &Map<String, Value>) -> JsonObject {
     let entries = parsed.iter();
     entries
@@ -113,7 +113,7 @@ pub fn text_of(object: &JsonObject) -> String {
     object_text(entries.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
-/// Return the text of the JSON object with these entries, each a key and its value as JSON.
+/// Returns the text of the JSON object with these entries, each a key and its value as JSON.
 pub fn object_text<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
     let mut text = String::from("{");
     for (key, value) in entries {

@@ -18,7 +18,7 @@ impl Labels {
     /// The most labels of a set.
     pub const MOST: usize = 16;
 
-    /// Return the set of these labels.
+    /// Returns the set of these labels.
     ///
     /// # Errors
     /// When there are too many, or one is none; the error is a clause that continues the name of the key.
@@ -45,7 +45,7 @@ impl Labels {
         }
     }
 
-    /// Return the labels that the database holds as `text`.
+    /// Returns the labels that the database holds as `text`.
     pub fn stored(text: &str) -> Labels {
         let names = text.split(',').filter(|name| !name.is_empty());
         Labels(names.map(str::to_owned).collect())
@@ -64,7 +64,7 @@ impl Labels {
         needed.is_none_or(|needed| needed.0.is_subset(&self.0))
     }
 
-    /// Return the labels for a sentence: "the labels `gpu`, `ssd`".
+    /// Returns the labels for a sentence: "the labels `gpu`, `ssd`".
     pub fn named(&self) -> String {
         let names: Vec<String> = self.iter().map(|name| format!("`{name}`")).collect();
         let noun = if names.len() == 1 { "label" } else { "labels" };

@@ -18,7 +18,7 @@ pub const NAMESPACE_BYTES_MAX: usize = 32;
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Return the namespace of a package or a schedule; none when its name is in none.
+    /// Returns the namespace of a package or a schedule; none when its name is in none.
     pub fn of(name: &str) -> Option<&str> {
         split(name).0
     }
@@ -28,7 +28,7 @@ impl Namespace {
         Namespace::of(name) == Some(&self.0)
     }
 
-    /// Return the beginning of all names of this namespace.
+    /// Returns the beginning of all names of this namespace.
     pub fn prefix(&self) -> String {
         format!("@{}/", self.0)
     }
@@ -77,13 +77,13 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// Return the namespace of a name, if it has one, and the rest of the name.
+/// Returns the namespace of a name, if it has one, and the rest of the name.
 pub fn split(name: &str) -> (Option<&str>, &str) {
     let parts = name.strip_prefix('@').and_then(|name| name.split_once('/'));
     parts.map_or((None, name), |(namespace, rest)| (Some(namespace), rest))
 }
 
-/// Return the name of what a file of `package` calls `name`: it is in the namespace of the package.
+/// Returns the name of what a file of `package` calls `name`: it is in the namespace of the package.
 pub fn in_namespace_of(package: &str, name: &str) -> String {
     match Namespace::of(package) {
         Some(namespace) => format!("@{namespace}/{name}"),

@@ -89,7 +89,7 @@ pub struct RuleText {
 }
 
 impl RuleText {
-    /// Return a rule without an anchor, overrides and exclusions.
+    /// Returns a rule without an anchor, overrides and exclusions.
     pub fn new(
         kind: RuleKind,
         expression: impl Into<String>,

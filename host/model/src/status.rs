@@ -374,7 +374,7 @@ words! {
 }
 
 impl OrphanCause {
-    /// Return the cause as a clause, for events and messages.
+    /// Returns the cause as a clause, for events and messages.
     pub fn clause(self) -> &'static str {
         match self {
             OrphanCause::CancelRequested => "it was asked to end",

@@ -70,7 +70,7 @@ pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
     (1..=bytes_max).contains(&name.len()) && name.bytes().all(is_plain) && !is_resolved
 }
 
-/// Return a number of things, such as `1 launch` or `2 launches`. `one` is the word for one of them.
+/// Returns a number of things, such as `1 launch` or `2 launches`. `one` is the word for one of them.
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
     if count == N::from(1) {
         return format!("{count} {one}");

@@ -100,7 +100,7 @@ impl Moment {
         }
     }
 
-    /// Return the time that it means at `now`.
+    /// Returns the time that it means at `now`.
     pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Moment::At(at) => at,
@@ -134,7 +134,7 @@ impl TimeText {
     pub const HINT: &str = "write an RFC 3339 time such as 2026-11-21T08:00:00Z, or `2026-11-21`, \
         `2026-11-21 08:00`, `yesterday 14:00` or `now-2h`";
 
-    /// Return the instant at `now`. A time without an offset is in UTC.
+    /// Returns the instant at `now`. A time without an offset is in UTC.
     pub fn in_utc(self, now: Timestamp) -> Timestamp {
         match self {
             TimeText::Instant(instant) => instant,
@@ -148,7 +148,7 @@ impl TimeText {
 }
 
 impl LocalTime {
-    /// Return the date, when the text has one. A word such as `yesterday` is none.
+    /// Returns the date, when the text has one. A word such as `yesterday` is none.
     pub fn date(self) -> Option<NaiveDate> {
         match self.day {
             Day::Date(date) => Some(date),
@@ -156,7 +156,7 @@ impl LocalTime {
         }
     }
 
-    /// Return the date and the time of day. `today` is the date that a clock of the zone shows.
+    /// Returns the date and the time of day. `today` is the date that a clock of the zone shows.
     pub fn on(self, today: NaiveDate) -> NaiveDateTime {
         let date = match self.day {
             Day::Date(date) => date,

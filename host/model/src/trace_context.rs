@@ -36,7 +36,7 @@ pub struct TraceContext {
 pub struct InvalidTraceContext(String);
 
 impl TraceContext {
-    /// Return the span of a launch: in the trace of its caller, or else in a trace of its own, which is sampled.
+    /// Returns the span of a launch: in the trace of its caller, or else in a trace of its own, which is sampled.
     pub fn of_launch(launch: LaunchId, caller: Option<TraceContext>) -> TraceContext {
         let id = launch.0.into_bytes();
         TraceContext {
@@ -46,17 +46,17 @@ impl TraceContext {
         }
     }
 
-    /// Return the span of a run. `self` is the span of its launch.
+    /// Returns the span of a run. `self` is the span of its launch.
     pub fn of_run(self, run: RunId) -> TraceContext {
         self.child(&format!("run {}", run.number()))
     }
 
-    /// Return the span of a call of a task. `self` is the span of its run.
+    /// Returns the span of a call of a task. `self` is the span of its run.
     pub fn of_call(self, task: &str, attempt: i64) -> TraceContext {
         self.child(&format!("call {attempt} {task}"))
     }
 
-    /// Return the span of the part of this span that has this name. Each part needs a name of its own.
+    /// Returns the span of the part of this span that has this name. Each part needs a name of its own.
     pub fn child(self, name: &str) -> TraceContext {
         TraceContext {
             span_id: span_id(&[&self.span_id, name.as_bytes()].concat()),
@@ -83,7 +83,7 @@ impl TraceContext {
     }
 }
 
-/// Return an id for the span of `name`, which is not zero.
+/// Returns an id for the span of `name`, which is not zero.
 fn span_id(name: &[u8]) -> [u8; 8] {
     let [a, b, c, d, e, f, g, h, ..] = sha256_half(name);
     match [a, b, c, d, e, f, g, h] {

@@ -71,7 +71,7 @@ pub async fn open<L: Loader>(
     })
 }
 
-/// Return the bytes of the file at `path`, and the sidecar.
+/// Returns the bytes of the file at `path`, and the sidecar.
 fn read_both(
     path: &Path,
     sidecar: Option<&Path>,
@@ -86,7 +86,7 @@ fn read_both(
     Ok((bytes, sidecar.transpose()?))
 }
 
-/// Return the bytes of the file at `path`; `None` when it is gone or changed while it was read.
+/// Returns the bytes of the file at `path`; `None` when it is gone or changed while it was read.
 fn read_package(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let Some(stamp) = files::inspect(path).transpose()? else {
         return Ok(None);
@@ -124,14 +124,14 @@ impl SidecarFile {
     }
 }
 
-/// Return the content of the sidecar at `path`, where `state` was found; `None` when it has changed since.
+/// Returns the content of the sidecar at `path`, where `state` was found; `None` when it has changed since.
 fn read_sidecar(path: &Path, state: &FileState) -> Result<Option<(Stamp, Vec<u8>)>, String> {
     let stamp = state.clone()?.of_at_most(SIDECAR_BYTES_MAX)?;
     Ok(files::read(path, stamp)?.map(|bytes| (stamp, bytes)))
 }
 
 impl<A> Package<A> {
-    /// Return the bytes of the file, if they still are those of this package.
+    /// Returns the bytes of the file, if they still are those of this package.
     pub async fn read_again(&self) -> Option<Vec<u8>> {
         let path = self.path.clone();
         let read = off_thread(move || read_package(&path)).await.ok()?;
@@ -140,7 +140,7 @@ impl<A> Package<A> {
     }
 }
 
-/// Return the sidecar that was read, or an empty one when there is no file.
+/// Returns the sidecar that was read, or an empty one when there is no file.
 pub(super) fn usable(sidecar: Option<&SidecarFile>) -> Result<Arc<Sidecar>, String> {
     sidecar.map_or_else(|| Ok(Arc::default()), |read| read.result.clone())
 }

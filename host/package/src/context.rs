@@ -47,7 +47,7 @@ pub fn check_keys(is_set: impl Fn(&str) -> bool) -> Result<(), ContextFault> {
     }
 }
 
-/// Return `base` with the keys of `over`. A key of both is replaced, not merged.
+/// Returns `base` with the keys of `over`. A key of both is replaced, not merged.
 pub fn merge(base: &JsonObject, over: &JsonObject) -> JsonObject {
     let mut merged = base.clone();
     merged.extend(over.clone());

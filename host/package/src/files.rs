@@ -47,7 +47,7 @@ impl Stamp {
         }
     }
 
-    /// Return the stamp of a file that has at most `bytes`.
+    /// Returns the stamp of a file that has at most `bytes`.
     ///
     /// # Errors
     /// A sentence.
@@ -68,7 +68,7 @@ pub type FileState = Result<Stamp, String>;
 /// In a name that is not UTF-8, U+FFFD stands for the wrong bytes. No package's name may have that character.
 pub(super) type Listing = BTreeMap<String, FileState>;
 
-/// Return what is at `path`, following links; `None` when nothing is.
+/// Returns what is at `path`, following links; `None` when nothing is.
 ///
 /// An unusable file is not ignored: a package must not lose its limits because its sidecar became something else.
 pub fn inspect(path: &Path) -> Option<FileState> {
@@ -76,7 +76,7 @@ pub fn inspect(path: &Path) -> Option<FileState> {
     Some(found.map(|found| Stamp::of(&found)))
 }
 
-/// Return what is at `path` in the directory `folder`, as [`inspect`] does, with its owner and its mode.
+/// Returns what is at `path` in the directory `folder`, as [`inspect`] does, with its owner and its mode.
 pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, String>> {
     let folder = folder.as_fd();
     let unusable = |why: &str| Some(Err(why.to_owned()));
@@ -129,7 +129,7 @@ pub(super) fn is_package_file(name: &str) -> bool {
     !file.starts_with('.') && ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// Return the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.
+/// Returns the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.
 ///
 /// # Errors
 /// A sentence that says why the file cannot be read.
@@ -161,7 +161,7 @@ fn read_unchanged(path: &Path, stamp: Stamp) -> io::Result<Option<Vec<u8>>> {
     Ok(is_whole.then_some(bytes))
 }
 
-/// Return the text of the file at `path`; `None` when there is no file.
+/// Returns the text of the file at `path`; `None` when there is no file.
 ///
 /// # Errors
 /// A sentence that says why there is no text.
@@ -172,12 +172,12 @@ pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     read_text_with(path, state?).map(Some)
 }
 
-/// Return the text of the file at `path`, which has `stamp`; the error is a sentence.
+/// Returns the text of the file at `path`, which has `stamp`; the error is a sentence.
 pub(crate) fn read_text_with(path: &Path, stamp: Stamp) -> Result<String, String> {
     text(read(path, stamp)?.ok_or("it changed while it was read; try again")?)
 }
 
-/// Return `bytes` as text; the error is a sentence.
+/// Returns `bytes` as text; the error is a sentence.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
 }

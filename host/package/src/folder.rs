@@ -279,7 +279,7 @@ impl<L: Loader> PluginsFolder<L> {
         Ok(listing)
     }
 
-    /// Return the names of the files that are not used because the folder has more than [`PACKAGES_MAX`] `.wasm` files.
+    /// Returns the names of the files that are not used because the folder has more than [`PACKAGES_MAX`] `.wasm` files.
     ///
     /// Files of active packages are used first, then files that earlier scans used, then new files in alphabetical order.
     fn beyond<'l>(
@@ -439,14 +439,14 @@ fn change_to<A>(active: Option<Arc<Package<A>>>, new: Package<A>) -> Change<A> {
     }
 }
 
-/// Return the names of files that end in `end`, without that end.
+/// Returns the names of files that end in `end`, without that end.
 fn stems<'l>(listing: &'l Listing, end: &'l str) -> impl Iterator<Item = String> + 'l {
     listing
         .keys()
         .filter_map(move |name| name.strip_suffix(end).map(str::to_owned))
 }
 
-/// Return the names whose files differ between two listings.
+/// Returns the names whose files differ between two listings.
 fn different(a: &Listing, b: &Listing) -> BTreeSet<String> {
     a.keys()
         .chain(b.keys())

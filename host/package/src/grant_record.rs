@@ -51,7 +51,7 @@ impl From<&Grants> for RecordedGrants {
 }
 
 impl GrantRecord {
-    /// Return the record of `grants`.
+    /// Returns the record of `grants`.
     pub fn of(grants: &Grants) -> GrantRecord {
         let lines = RecordedGrants::from(grants).0.into_iter();
         let lines: BTreeSet<String> = lines.map(|line| Value::from(line).to_string()).collect();
@@ -79,7 +79,7 @@ impl RecordedGrants {
         self.0.is_subset(&other.0)
     }
 
-    /// Return the parts of the grants of `kind`.
+    /// Returns the parts of the grants of `kind`.
     pub(super) fn of_kind(&self, kind: &GrantKind) -> impl Iterator<Item = &[String]> {
         let lines = self.0.iter().filter_map(|line| line.split_first());
         lines
@@ -88,7 +88,7 @@ impl RecordedGrants {
     }
 }
 
-/// Return one line of the text for people.
+/// Returns one line of the text for people.
 pub fn shown(line: &str) -> String {
     match serde_json::from_str::<Vec<String>>(line) {
         Ok(mut parts) => {

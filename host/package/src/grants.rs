@@ -51,7 +51,7 @@ pub struct GrantKind {
     entry: &'static [&'static str],
     /// Read one `[[grants.KEY]]` entry or, if `entry` is empty, the key in the table `[grants]`.
     read: fn(&mut Section<'_>, &mut GrantReader<'_>) -> Result<(), Error>,
-    /// Return the texts that the database stores for each grant: its `parts`, then details that no request mentions, such
+    /// Returns the texts that the database stores for each grant: its `parts`, then details that no request mentions, such
     /// as the host's path. Never the value of a secret.
     pub(super) record: fn(&Grants) -> Vec<Vec<String>>,
     /// The parts of a request; none for a kind that packages cannot request.
@@ -107,7 +107,7 @@ impl GrantKind {
         parts.all(|(part, (granted, wanted))| part.covers(granted, wanted))
     }
 
-    /// Return the thing that a request with `parts` asks for, such as `write /data`.
+    /// Returns the thing that a request with `parts` asks for, such as `write /data`.
     pub(super) fn what(&self, parts: &[String]) -> String {
         let what = match (self.parts, parts) {
             ([Part::Scheme, ..], [scheme, host, ..]) => format!("{scheme}://{host}"),
@@ -124,7 +124,7 @@ impl GrantKind {
         }
     }
 
-    /// Return what a package with this request needs, as a clause after "the package needs".
+    /// Returns what a package with this request needs, as a clause after "the package needs".
     pub(super) fn need(&self, parts: &[String]) -> String {
         match (self.parts, parts) {
             ([Part::Access, _], [access, name]) => format!("to {access} {} {name}", self.need),
@@ -132,7 +132,7 @@ impl GrantKind {
         }
     }
 
-    /// Return the lines of a sidecar that grant a request with `parts`, or all of several names. `present` is what the sidecar
+    /// Returns the lines of a sidecar that grant a request with `parts`, or all of several names. `present` is what the sidecar
     /// has already: a table or a list can be in it once.
     pub(super) fn lines(&self, parts: &[String], present: Present) -> String {
         let quote = |text: &String| toml_string(text);

@@ -77,7 +77,7 @@ impl fmt::Display for OwnPath {
 }
 
 impl OwnPath {
-    /// Return a sentence without an end when others than the user of this process can write the path, or replace it.
+    /// Returns a sentence without an end when others than the user of this process can write the path, or replace it.
     /// Blocks.
     pub fn foreign_writer(&self) -> Option<String> {
         let found = PathTrace::of(&self.path).foreign_writer()?;

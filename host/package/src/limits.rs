@@ -15,7 +15,7 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
     text::duration_within(text, least, most)
 }
 
-/// Return the keys of `[limits]`, for the reference.
+/// Returns the keys of `[limits]`, for the reference.
 pub fn keys() -> Vec<KeyHelp> {
     let defaults = Limits::default();
     let key = |spec: &LimitSpec| KeyHelp {
@@ -80,13 +80,13 @@ impl LimitChanges {
         Ok(changes)
     }
 
-    /// Return the limit of `resource` that the file sets, if it sets one.
+    /// Returns the limit of `resource` that the file sets, if it sets one.
     pub fn get(&self, resource: Resource) -> Option<u64> {
         let mut changes = self.0.iter();
         changes.find_map(|(changed, amount)| (*changed == resource).then_some(*amount))
     }
 
-    /// Return `limits` with these changes.
+    /// Returns `limits` with these changes.
     pub fn over(&self, limits: &Limits) -> Limits {
         let mut limits = limits.clone();
         for (resource, amount) in &self.0 {

@@ -78,7 +78,7 @@ pub trait Loader: Send + Sync + 'static {
     /// Compiled code.
     type Artifact: Send + Sync + 'static;
 
-    /// Return how the code communicates with the host.
+    /// Returns how the code communicates with the host.
     fn form(artifact: &Self::Artifact) -> Form;
 
     /// Returns the descriptions of all loaded packages.
@@ -109,7 +109,7 @@ pub struct PackageLoader {
 }
 
 impl PackageLoader {
-    /// Return a loader that loads each file in a child process before the host reads it.
+    /// Returns a loader that loads each file in a child process before the host reads it.
     ///
     /// The child process runs this program with `args`, followed by one argument: the settings of the load. The program
     /// must pass that argument to [`load_in_this_process`]. `observer` is called for each child process.
@@ -136,7 +136,7 @@ impl PackageLoader {
         })
     }
 
-    /// Return a loader that loads files in this process: for tests, whose files are trusted.
+    /// Returns a loader that loads files in this process: for tests, whose files are trusted.
     pub fn in_this_process(sandbox: Arc<Sandbox>) -> PackageLoader {
         PackageLoader {
             sandbox,
@@ -145,7 +145,7 @@ impl PackageLoader {
         }
     }
 
-    /// Return the sandbox that calls the loaded packages.
+    /// Returns the sandbox that calls the loaded packages.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }

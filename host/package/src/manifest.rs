@@ -61,7 +61,7 @@ pub struct Task {
 }
 
 impl Manifest {
-    /// Return the manifest of a package without a description: one task of the package's name.
+    /// Returns the manifest of a package without a description: one task of the package's name.
     pub fn undescribed(package: &str) -> Manifest {
         let description = Description {
             description: "{}".to_owned(),
@@ -104,7 +104,7 @@ impl Manifest {
         schedules
     }
 
-    /// Return the manifest of a description that the database stores.
+    /// Returns the manifest of a description that the database stores.
     ///
     /// A description that this version cannot read counts as none.
     pub fn from_stored(package: &str, description: &str) -> Manifest {
@@ -128,22 +128,22 @@ impl Manifest {
         })
     }
 
-    /// Return the version, if it is a semantic version.
+    /// Returns the version, if it is a semantic version.
     pub fn semantic_version(&self) -> Option<Version> {
         Version::parse(self.version.as_deref()?).ok()
     }
 
-    /// Return the task `id`.
+    /// Returns the task `id`.
     pub fn task(&self, id: &str) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// Return the task id that is most like `id`, for a hint.
+    /// Returns the task id that is most like `id`, for a hint.
     pub fn nearest_task(&self, id: &str) -> Option<&str> {
         nearest(id, self.tasks.iter().map(|task| task.id.as_str()))
     }
 
-    /// Return the tasks of a run, each after the tasks that it depends on, else in the order of the description.
+    /// Returns the tasks of a run, each after the tasks that it depends on, else in the order of the description.
     ///
     /// With `only`, return that task and all its direct and indirect dependencies; `None` when there is no such task.
     pub fn order(&self, only: Option<&str>) -> Option<Vec<&Task>> {
@@ -161,14 +161,14 @@ impl Manifest {
         Some(order.into_iter().map(|place| &self.tasks[place]).collect())
     }
 
-    /// Return the requests that `grants` do not cover.
+    /// Returns the requests that `grants` do not cover.
     pub fn ungranted_requests(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut requests = evaluate_requests(&self.requests, grants);
         requests.retain(|request| !request.is_granted);
         requests
     }
 
-    /// Return the ungranted requests because of which a launch is denied.
+    /// Returns the ungranted requests because of which a launch is denied.
     ///
     /// Network requests are not among them: packages request hosts that a context names, and the sandbox checks each
     /// connection.
@@ -178,7 +178,7 @@ impl Manifest {
         missing
     }
 
-    /// Return the ungranted requests that `before`, the active version, does not make.
+    /// Returns the ungranted requests that `before`, the active version, does not make.
     ///
     /// A request of both versions makes no difference: without the grant, neither version runs. Network requests count.
     pub fn additional_requests(&self, before: &Manifest, grants: &RecordedGrants) -> Vec<Request> {

@@ -9,7 +9,7 @@ use campanile_model::text;
 /// The longest name of a schedule, in bytes, without its namespace.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
 
-/// Return why `name` cannot name a package, as a sentence; `None` when it can.
+/// Returns why `name` cannot name a package, as a sentence; `None` when it can.
 pub fn package_name_fault(name: &str) -> Option<String> {
     let (namespace, rest) = split(name);
     if let Some(fault) = namespace_fault(namespace) {
@@ -23,7 +23,7 @@ pub fn package_name_fault(name: &str) -> Option<String> {
     ))
 }
 
-/// Return the name of the package in the file at `path`, or of the package of a sidecar there. It has the namespace of the
+/// Returns the name of the package in the file at `path`, or of the package of a sidecar there. It has the namespace of the
 /// file's folder.
 pub fn name_of(path: &Path) -> String {
     let text = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
@@ -46,12 +46,12 @@ pub(crate) fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(plain)
 }
 
-/// Return why the part of a name before its slash names no namespace, as a clause.
+/// Returns why the part of a name before its slash names no namespace, as a clause.
 fn namespace_fault(namespace: Option<&str>) -> Option<String> {
     namespace?.parse::<Namespace>().err()
 }
 
-/// Return why `name` cannot name a schedule, as a clause; `None` when it can.
+/// Returns why `name` cannot name a schedule, as a clause; `None` when it can.
 pub fn schedule_name_fault(name: &str) -> Option<String> {
     let (namespace, rest) = split(name);
     if text::is_plain_name(rest, SCHEDULE_NAME_BYTES_MAX) && namespace_fault(namespace).is_none() {
@@ -71,7 +71,7 @@ pub fn claim(package: &str, schedule: &str) -> usize {
     }
 }
 
-/// Return why a schedule cannot launch a package, as a sentence; `None` when both are in one namespace, or in none.
+/// Returns why a schedule cannot launch a package, as a sentence; `None` when both are in one namespace, or in none.
 pub fn namespace_of_schedule_fault(schedule: &str, package: &str) -> Option<String> {
     let (of_schedule, of_package) = (Namespace::of(schedule), Namespace::of(package));
     if of_schedule == of_package {

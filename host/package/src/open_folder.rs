@@ -18,7 +18,7 @@ use crate::host_rules::{ForeignWriters, OwnPath, OwnPathKind};
 use campanile_model::text::printable_line;
 use campanile_sandbox::own_files::{PathTrace, foreign_writer};
 
-/// Return a sentence for each package and sidecar of the folder at `path` that other users of this machine can change;
+/// Returns a sentence for each package and sidecar of the folder at `path` that other users of this machine can change;
 /// none when there is no such folder. Blocks.
 pub fn foreign_files(path: &Path) -> BTreeSet<String> {
     let open = OpenFolder::open(path, ForeignWriters::Warn).ok();
@@ -72,7 +72,7 @@ impl OpenFolder {
         })
     }
 
-    /// Return the folder as it is to be scanned: this one, or the one that replaced it at the same place.
+    /// Returns the folder as it is to be scanned: this one, or the one that replaced it at the same place.
     ///
     /// # Errors
     /// A clause after the folder's path, when it leads nowhere, or elsewhere than when the host started, or to a new
@@ -102,7 +102,7 @@ impl OpenFolder {
         Ok(Some(now))
     }
 
-    /// Return the open directory.
+    /// Returns the open directory.
     pub(super) fn directory(&self) -> &File {
         &self.directory
     }
@@ -184,7 +184,7 @@ impl OpenFolder {
         Ok(namespaces)
     }
 
-    /// Return a sentence without an end when other users can write `file`, which was found there, or replace the target
+    /// Returns a sentence without an end when other users can write `file`, which was found there, or replace the target
     /// of a link.
     fn writer_of(&self, file: &Path, found: &Stat) -> Option<String> {
         let mut foreign = foreign_writer(found.st_uid, found.st_gid, found.st_mode);
@@ -201,7 +201,7 @@ impl OpenFolder {
     }
 }
 
-/// Return a sentence without an end when other users can write the folder of a namespace, and so replace its files.
+/// Returns a sentence without an end when other users can write the folder of a namespace, and so replace its files.
 fn writer_of_folder(found: &Stat) -> Option<String> {
     let foreign = foreign_writer(found.st_uid, found.st_gid, found.st_mode);
     foreign.map(|why| format!("other users of this machine can change its folder: {why}"))

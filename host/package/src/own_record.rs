@@ -159,7 +159,7 @@ impl OwnRecord {
             .is_some_and(|it| it.versions.contains(digest))
     }
 
-    /// Return the last sidecar of `name` that read well.
+    /// Returns the last sidecar of `name` that read well.
     pub fn sidecar(&self, name: &str) -> Option<RecordedSidecar> {
         self.lock().get(name)?.sidecar.clone()
     }
@@ -255,7 +255,7 @@ impl OwnRecord {
     }
 }
 
-/// Return the file of a package. No name of a package has a `+`.
+/// Returns the file of a package. No name of a package has a `+`.
 fn file_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{}.json", name.replace('/', "+")))
 }

@@ -42,7 +42,7 @@ impl<A> Package<A> {
         (Arc::clone(&self.artifact), Arc::clone(&self.manifest))
     }
 
-    /// Return the limits of a call of `task`.
+    /// Returns the limits of a call of `task`.
     ///
     /// A package may propose less time than it would get. Only the operator gives more, in the sidecar.
     pub fn limits_of(&self, task: &str) -> Limits {
@@ -55,14 +55,14 @@ impl<A> Package<A> {
         limits
     }
 
-    /// Return how often `task` may be attempted in one run: as the sidecar says, else as the package proposes.
+    /// Returns how often `task` may be attempted in one run: as the sidecar says, else as the package proposes.
     pub fn max_attempts_of(&self, task: &str) -> u32 {
         let proposed = || self.manifest.task(task).and_then(|task| task.max_attempts);
         let attempts = self.sidecar.max_attempts.or_else(proposed);
         attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT)
     }
 
-    /// Return the schedules with their names, each context on top of the sidecar's context.
+    /// Returns the schedules with their names, each context on top of the sidecar's context.
     ///
     /// The sidecar's list, even an empty one, replaces the schedules that the package proposes, and its `max_attempts` stands
     /// above theirs.
@@ -164,12 +164,12 @@ impl<A> Packages<A> {
         &self.own_record
     }
 
-    /// Return the active version of `name`.
+    /// Returns the active version of `name`.
     pub fn get(&self, name: &str) -> Option<Arc<Package<A>>> {
         self.all().get(name).cloned()
     }
 
-    /// Return all active packages at this moment.
+    /// Returns all active packages at this moment.
     pub fn all(&self) -> Active<A> {
         // The map is whole even if a thread panicked while it held the lock.
         Arc::clone(&self.active.read().unwrap_or_else(PoisonError::into_inner))

@@ -83,7 +83,7 @@ pub struct NamespaceQuota {
 /// The namespaces of a host's configuration, each with its quota.
 pub type Namespaces = BTreeMap<Namespace, NamespaceQuota>;
 
-/// Return the namespace of a package or of a bucket, with its quota; none without a quota.
+/// Returns the namespace of a package or of a bucket, with its quota; none without a quota.
 pub fn quota_of<'n>(
     namespaces: &'n Namespaces,
     name: &str,
@@ -122,7 +122,7 @@ impl QuotaChanges {
         Ok(changes)
     }
 
-    /// Return `quota` with these changes.
+    /// Returns `quota` with these changes.
     pub fn over(&self, quota: &Quota) -> Quota {
         Quota {
             runs_max: self.runs_max.or(quota.runs_max),

@@ -60,7 +60,7 @@ impl Requested {
     }
 }
 
-/// Return what the sidecar with these grants has of the table in which `kind` is granted.
+/// Returns what the sidecar with these grants has of the table in which `kind` is granted.
 fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
     let has = |kind: &GrantKind| grants.of_kind(kind).next().is_some();
     if has(kind) {
@@ -89,12 +89,12 @@ pub fn evaluate_requests(requests: &[Requested], grants: &RecordedGrants) -> Vec
 }
 
 impl Request {
-    /// Return what identifies a request.
+    /// Returns what identifies a request.
     pub fn key(&self) -> (&'static str, &str) {
         (self.kind.name, &self.what)
     }
 
-    /// Return a sentence that says that the request is not granted.
+    /// Returns a sentence that says that the request is not granted.
     pub fn need(&self) -> String {
         let need = self.kind.need(&self.parts);
         let reason = match &self.reason {
@@ -105,7 +105,7 @@ impl Request {
     }
 }
 
-/// Return the requests as a list in one sentence.
+/// Returns the requests as a list in one sentence.
 pub fn list_requests(requests: &[Request]) -> String {
     let each = requests.iter();
     let each =
@@ -113,14 +113,14 @@ pub fn list_requests(requests: &[Request]) -> String {
     Vec::from_iter(each).join(", ")
 }
 
-/// Return the sentence that refuses to call a package because of `requests`, with the lines to add to its sidecar.
+/// Returns the sentence that refuses to call a package because of `requests`, with the lines to add to its sidecar.
 pub fn denial(package: &str, requests: &[Request]) -> String {
     let needs: Vec<String> = requests.iter().map(Request::need).collect();
     let (needs, lines) = (needs.join("; "), sidecar_lines(requests));
     format!("{needs}: add to {package}.toml\n{lines}")
 }
 
-/// Return the lines of a sidecar that grant all of `requests`, without a table twice.
+/// Returns the lines of a sidecar that grant all of `requests`, without a table twice.
 pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
     let requests = requests.into_iter();
     let (named, others): (Vec<&Request>, Vec<&Request>) =

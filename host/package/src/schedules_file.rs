@@ -31,7 +31,7 @@ impl SchedulesFile {
         SchedulesFile { path, seen: None }
     }
 
-    /// Return the path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

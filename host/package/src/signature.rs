@@ -71,20 +71,20 @@ impl PublicKey {
             .map_err(|why| format!("{} {why}", path.display()))
     }
 
-    /// Return the id of the key: 16 hexadecimal digits, as minisign prints them.
+    /// Returns the id of the key: 16 hexadecimal digits, as minisign prints them.
     pub fn id(&self) -> &str {
         &self.id
     }
 }
 
-/// Return the path of the signature of the file at `path`.
+/// Returns the path of the signature of the file at `path`.
 pub fn signature_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(SIGNATURE_END);
     PathBuf::from(name)
 }
 
-/// Return the id of the key that a signature names; `None` when the text is no signature.
+/// Returns the id of the key that a signature names; `None` when the text is no signature.
 pub fn signer(signature: &str) -> Option<String> {
     key_id(signature.lines().nth(1)?)
 }
@@ -124,7 +124,7 @@ pub fn verify<'k>(
     Err(why)
 }
 
-/// Return the text of a signature or key file. Blocks.
+/// Returns the text of a signature or key file. Blocks.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -136,7 +136,7 @@ pub fn read_small(path: &Path) -> Result<String, String> {
     text.map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Return the id in a key or a signature in base64.
+/// Returns the id in a key or a signature in base64.
 fn key_id(base64: &str) -> Option<String> {
     let bytes = STANDARD.decode(base64.trim()).ok()?;
     let id = bytes.get(KEY_ID)?;

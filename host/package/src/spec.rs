@@ -26,7 +26,7 @@ pub struct ScheduleDefinition {
 /// The zone of a schedule that names none. The machine's zone is never used.
 pub const TIMEZONE_DEFAULT: &str = "UTC";
 
-/// Return the only rule of `rules`, which come from the keys of all rule kinds; the error is a clause.
+/// Returns the only rule of `rules`, which come from the keys of all rule kinds; the error is a clause.
 pub(super) fn only_rule(
     rules: impl IntoIterator<Item = (RuleKind, String)>,
 ) -> Result<(RuleKind, String), &'static str> {

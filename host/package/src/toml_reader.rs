@@ -84,7 +84,7 @@ impl<'t> Document<'t> {
         Ok(document)
     }
 
-    /// Return the top of the file.
+    /// Returns the top of the file.
     pub fn section(&self) -> Section<'_> {
         self.section_at(String::new(), 0, Some(&self.root), self.toml.as_ref())
     }
@@ -106,7 +106,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Return `table` as JSON. `path` returns its path, for an error.
+    /// Returns `table` as JSON. `path` returns its path, for an error.
     fn table_as_json(
         &self,
         table: &DeTable<'_>,
@@ -123,7 +123,7 @@ impl<'t> Document<'t> {
         entries.collect()
     }
 
-    /// Return `value`, which is at `offset`, as JSON.
+    /// Returns `value`, which is at `offset`, as JSON.
     fn as_json(
         &self,
         value: &DeValue<'_>,
@@ -166,7 +166,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Return the name of the type of `value`, which TOML may write as `toml`.
+    /// Returns the name of the type of `value`, which TOML may write as `toml`.
     fn type_name(&self, value: &Value, toml: Option<&DeValue<'_>>) -> &'static str {
         match value {
             Value::String(_) if is_date(toml) => "a date",
@@ -187,7 +187,7 @@ fn is_date(toml: Option<&DeValue<'_>>) -> bool {
     toml.is_some_and(DeValue::is_datetime)
 }
 
-/// Return the byte offset of an entry of a table.
+/// Returns the byte offset of an entry of a table.
 fn offset_of(key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> usize {
     match value.get_ref() {
         // A header `[a.b]` mentions `a`, too, but the header of `a` may stand elsewhere.
@@ -212,7 +212,7 @@ pub struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// Return the full path of `key`, such as `limits.timeout`.
+    /// Returns the full path of `key`, such as `limits.timeout`.
     fn path_of(&self, key: &str) -> String {
         child_path(&self.path, key)
     }
@@ -246,13 +246,13 @@ impl<'d> Section<'d> {
         self.error(key, format_args!("must be {expected}, not {found}"))
     }
 
-    /// Return the value of `key`, of any type.
+    /// Returns the value of `key`, of any type.
     pub fn any(&mut self, key: &'d str) -> Option<&'d Value> {
         self.known.push(key);
         self.table?.get(key).filter(|value| !value.is_null())
     }
 
-    /// Return the value of `key` as `pick` reads it.
+    /// Returns the value of `key` as `pick` reads it.
     fn typed<T>(
         &mut self,
         key: &'d str,
@@ -427,13 +427,13 @@ impl<'d> Section<'d> {
         self.typed(key, expected, Value::as_object)
     }
 
-    /// Return a table within this one.
+    /// Returns a table within this one.
     pub fn table(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
         let table = self.object(key)?;
         Ok(table.map(|table| self.inner(key, Some(table))))
     }
 
-    /// Return a table within this one; none when the value is a text or absent.
+    /// Returns a table within this one; none when the value is a text or absent.
     pub fn table_unless_text(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
         let value = self.table.and_then(|table| table.get(key));
         let is_table = value.is_some_and(Value::is_object);
@@ -441,7 +441,7 @@ impl<'d> Section<'d> {
         Ok(table.transpose()?.flatten())
     }
 
-    /// Return a table within this one, or an empty table in its place.
+    /// Returns a table within this one, or an empty table in its place.
     pub fn table_or_empty(&mut self, key: &'d str) -> Result<Section<'d>, Error> {
         let table = self.table(key)?;
         Ok(table.unwrap_or_else(|| self.inner(key, None)))
@@ -453,12 +453,12 @@ impl<'d> Section<'d> {
         self.document.section_at(path, offset, table, toml)
     }
 
-    /// Return the tables of a table whose keys are free, each with its key.
+    /// Returns the tables of a table whose keys are free, each with its key.
     pub fn named_tables(&mut self, key: &'d str) -> Result<Vec<(String, Section<'d>)>, Error> {
         self.entries(key, Section::table)
     }
 
-    /// Return the entries of a table whose keys are free, each as `read` reads it.
+    /// Returns the entries of a table whose keys are free, each as `read` reads it.
     fn entries<T>(
         &mut self,
         key: &'d str,
@@ -473,7 +473,7 @@ impl<'d> Section<'d> {
         Ok(entries)
     }
 
-    /// Return the tables of a list; none when the key is absent.
+    /// Returns the tables of a list; none when the key is absent.
     pub fn tables(&mut self, key: &'d str) -> Result<Option<Vec<Section<'d>>>, Error> {
         let path = self.path_of(key);
         let toml = self.document.toml.as_ref();
@@ -507,12 +507,12 @@ impl<'d> Section<'d> {
         read.map_err(|what| self.error(key, what))
     }
 
-    /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.
+    /// Returns a table whose keys and values are free; empty when the key is absent. Dates are texts.
     pub fn json(&mut self, key: &'d str) -> Result<Map<String, Value>, Error> {
         Ok(self.object(key)?.cloned().unwrap_or_default())
     }
 
-    /// Return the keys of the file's table.
+    /// Returns the keys of the file's table.
     fn keys(&self) -> impl Iterator<Item = &'d String> + use<'d> {
         self.table.into_iter().flat_map(Map::keys)
     }
@@ -531,7 +531,7 @@ impl<'d> Section<'d> {
         self.unknown_key().map_or(Ok(()), Err)
     }
 
-    /// Return the error of the first key that was not read.
+    /// Returns the error of the first key that was not read.
     pub fn unknown_key(&self) -> Option<Error> {
         let first = self.unknown_keys();
         let key = first.min_by_key(|key| self.offset_of(key))?;
@@ -588,7 +588,7 @@ fn child_path(path: &str, key: &str) -> String {
     }
 }
 
-/// Return `name` as TOML writes a key.
+/// Returns `name` as TOML writes a key.
 pub fn toml_key(name: &str) -> String {
     if is_plain(name) {
         return name.to_owned();

@@ -124,7 +124,7 @@ impl<L: Loader> UploadFolder<L> {
         ))
     }
 
-    /// Return the folder that is at the path now.
+    /// Returns the folder that is at the path now.
     async fn follow(&self) -> Result<Arc<OpenFolder>, UploadError> {
         let before = Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner));
         let open = Arc::clone(&before);
@@ -237,7 +237,7 @@ fn open_namespace(folder: &OpenFolder, namespace: &str) -> Result<Option<File>, 
     }
 }
 
-/// Return whether the folder has a file for the package `name`. Refuse a place that cannot have one. Blocks.
+/// Returns whether the folder has a file for the package `name`. Refuse a place that cannot have one. Blocks.
 fn check_place(folder: &OpenFolder, name: &str) -> Result<bool, UploadError> {
     if let (Some(namespace), _) = split(name) {
         open_namespace(folder, &format!("@{namespace}"))?;

@@ -29,7 +29,7 @@ pub struct VersionPolicy {
 }
 
 impl VersionPolicy {
-    /// Return the signature of `bytes` if a trusted key made it; `None` when none is needed.
+    /// Returns the signature of `bytes` if a trusted key made it; `None` when none is needed.
     ///
     /// A signature that does not count is a warning, unless one is required.
     ///

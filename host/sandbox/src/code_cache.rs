@@ -32,7 +32,7 @@ impl CacheDir {
         }
     }
 
-    /// Return the path without links.
+    /// Returns the path without links.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Return the directory that is used when the settings name `dir`.
+    /// Returns the directory that is used when the settings name `dir`.
     fn open(dir: &Path) -> CacheDir {
         let opened = CacheDir::open(&CodeCache::Directory(dir.to_owned()));
         opened.unwrap().unwrap()

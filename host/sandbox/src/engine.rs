@@ -196,7 +196,7 @@ impl Engines {
         &self.settings.component_limits
     }
 
-    /// Return the engine without the pool.
+    /// Returns the engine without the pool.
     pub(crate) fn on_demand(&self) -> Result<&LinkedEngine, SandboxError> {
         if let Some(engine) = self.on_demand.get() {
             return Ok(engine);
@@ -224,7 +224,7 @@ fn reason(error: wasmtime::Error) -> SandboxError {
     SandboxError(format!("{error:#}"))
 }
 
-/// Return the settings of both engines.
+/// Returns the settings of both engines.
 fn config(settings: &SandboxSettings) -> Config {
     let mut config = Config::new();
     config
@@ -272,7 +272,7 @@ fn pooled_config(settings: &SandboxSettings) -> Config {
     config
 }
 
-/// Return the settings without the pool. They reserve little address space; the price is a check at each memory access.
+/// Returns the settings without the pool. They reserve little address space; the price is a check at each memory access.
 fn on_demand_config(settings: &SandboxSettings) -> Config {
     let mut config = config(settings);
     config
@@ -282,7 +282,7 @@ fn on_demand_config(settings: &SandboxSettings) -> Config {
     config
 }
 
-/// Return the memory limit in whole pages, within 32 bits of addresses.
+/// Returns the memory limit in whole pages, within 32 bits of addresses.
 fn memory_bytes(settings: &SandboxSettings) -> usize {
     let bytes = settings.memory_bytes_max.clamp(MEMORY_BYTES_LEAST, 4 << 30);
     usize::try_from(bytes.next_multiple_of(MEMORY_BYTES_LEAST)).unwrap_or(usize::MAX)

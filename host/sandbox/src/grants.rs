@@ -18,7 +18,7 @@ words! {
 }
 
 impl AccessMode {
-    /// Return the access to what is `writable`.
+    /// Returns the access to what is `writable`.
     pub fn of(writable: bool) -> AccessMode {
         if writable {
             AccessMode::Write
@@ -143,7 +143,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Return what both grant, with the values of `self`.
+    /// Returns what both grant, with the values of `self`.
     pub fn shared_with(&self, others: &Grants) -> Grants {
         // Named one by one, so that a new kind of grant cannot be forgotten here.
         let Grants {
@@ -178,7 +178,7 @@ impl Grants {
         values.map(String::as_str)
     }
 
-    /// Return the names of all granted secrets.
+    /// Returns the names of all granted secrets.
     pub fn secret_names(&self) -> BTreeSet<&str> {
         let named = self.secrets.iter().chain(self.secret_env.values());
         named.map(String::as_str).collect()
@@ -197,7 +197,7 @@ impl Secret {
         Secret(value.into())
     }
 
-    /// Return the value, for the guest that it was granted to.
+    /// Returns the value, for the guest that it was granted to.
     pub fn reveal(&self) -> &str {
         &self.0
     }

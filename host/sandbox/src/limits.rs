@@ -28,7 +28,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Return `amount` as a person writes it in a sidecar file, without quotes.
+    /// Returns `amount` as a person writes it in a sidecar file, without quotes.
     pub fn text(self, amount: u64) -> String {
         match self {
             Unit::Time => duration_text(Duration::from_nanos(amount)),
@@ -37,7 +37,7 @@ impl Unit {
         }
     }
 
-    /// Return `amount` as a value of TOML.
+    /// Returns `amount` as a value of TOML.
     pub fn toml(self, amount: u64) -> String {
         match self {
             Unit::Time | Unit::Bytes => format!("\"{}\"", self.text(amount)),
@@ -139,7 +139,7 @@ macro_rules! limits {
         ];
 
         impl Limits {
-            /// Return the limit of `resource` in its unit, or none when there is no limit.
+            /// Returns the limit of `resource` in its unit, or none when there is no limit.
             pub fn get(&self, resource: Resource) -> Option<u64> {
                 match resource {
                     $(Resource::$resource => self.$field.get(),)*
@@ -196,12 +196,12 @@ limits! {
 }
 
 impl Resource {
-    /// Return the clause that says how to raise this limit.
+    /// Returns the clause that says how to raise this limit.
     pub fn raise(self) -> String {
         format!("raise `limits.{self}` in the package's sidecar file")
     }
 
-    /// Return what may be set for this limit.
+    /// Returns what may be set for this limit.
     pub fn spec(self) -> &'static LimitSpec {
         // `limits!` makes `ALL` and `LIMITS` from one list, in one order.
         &LIMITS[self as usize]
@@ -215,7 +215,7 @@ impl Limits {
             .max(self.output_bytes_max.saturating_mul(4))
     }
 
-    /// Return how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
+    /// Returns how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
     pub fn share(&self, resource: Resource, used: u64) -> Option<Share> {
         let limit = self.get(resource)?;
         let limit = match resource.spec().unit {

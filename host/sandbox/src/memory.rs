@@ -53,7 +53,7 @@ impl MemoryMeter {
         self.memory.peak
     }
 
-    /// Return the greatest sum of the elements of the tables so far.
+    /// Returns the greatest sum of the elements of the tables so far.
     pub(crate) fn table_elements_peak(&self) -> u64 {
         self.tables.peak
     }
@@ -66,7 +66,7 @@ impl MemoryMeter {
             .is_ok()
     }
 
-    /// Return the sentence that says which growth was refused, if any was.
+    /// Returns the sentence that says which growth was refused, if any was.
     pub(crate) fn refusal(&self) -> Option<String> {
         if let Some(why) = &self.refused_by_host {
             return Some(why.clone());

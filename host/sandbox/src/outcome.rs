@@ -100,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// Return the message followed by the note, if there is one.
+    /// Returns the message followed by the note, if there is one.
     pub fn text(&self) -> String {
         match &self.note {
             Some(note) => format!("{}; note: {note}", self.message),

@@ -71,7 +71,7 @@ impl PathTrace {
         trace
     }
 
-    /// Return the path at the end, without links. Nothing need be there.
+    /// Returns the path at the end, without links. Nothing need be there.
     pub fn end(&self) -> &Path {
         let is_link = |step: &Step| step.found.as_ref().is_some_and(Metadata::is_symlink);
         let last = self.steps.iter().rev().find(|step| !is_link(step));
@@ -114,7 +114,7 @@ impl PathTrace {
         fs::metadata(granted).is_ok_and(|granted| self.steps.iter().any(|it| is_it(it, &granted)))
     }
 
-    /// Return the first place on the way at which others than the user of this process and the administrator can choose
+    /// Returns the first place on the way at which others than the user of this process and the administrator can choose
     /// what the path leads to, such as `/srv/plugins: every user can write it (mode 0777)`.
     ///
     /// A directory that others can write is accepted if it is sticky, such as `/tmp`, and its entry on the way is ours.
@@ -142,7 +142,7 @@ impl PathTrace {
         None
     }
 
-    /// Return the target of the link at the last step; none when that is no link.
+    /// Returns the target of the link at the last step; none when that is no link.
     fn link_target(&self) -> Option<PathBuf> {
         let last = self.steps.last()?;
         let found = last.found.as_ref().filter(|found| found.is_symlink());
@@ -157,7 +157,7 @@ impl Step {
     }
 }
 
-/// Return who can write an entry with this owner, group and mode, besides the user of this process and the
+/// Returns who can write an entry with this owner, group and mode, besides the user of this process and the
 /// administrator: a clause such as `every user can write it (mode 0777)`.
 pub fn foreign_writer(owner: u32, group: u32, mode: impl Into<u32>) -> Option<String> {
     let mode = mode.into();
@@ -236,7 +236,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Return the names of a path, with `..`, without `/` and `.`.
+/// Returns the names of a path, with `..`, without `/` and `.`.
 fn names(path: &Path) -> VecDeque<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
 
-    /// Return a private directory, without links in its path.
+    /// Returns a private directory, without links in its path.
     fn root() -> (TempDir, PathBuf) {
         let root = temporary_directory().unwrap();
         let path = root.path().canonicalize().unwrap();

@@ -86,7 +86,7 @@ pub fn check_stdin_file(path: &Path) -> Result<(), String> {
     open_stdin(path).map(drop)
 }
 
-/// Return the content of the file at `path`; the error is a clause about the file. Blocks.
+/// Returns the content of the file at `path`; the error is a clause about the file. Blocks.
 pub(crate) fn read_stdin(path: &Path) -> Result<Bytes, String> {
     let file = open_stdin(path)?;
     let mut bytes = Vec::new();

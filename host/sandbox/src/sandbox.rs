@@ -173,7 +173,7 @@ impl Sandbox {
         }
     }
 
-    /// Return the package's manifest, or none when it has none.
+    /// Returns the package's manifest, or none when it has none.
     ///
     /// A package that exports `describe` is called without any capability, within 1 s and 32 MiB. Otherwise the
     /// manifest is the `name`, `version` and `language` of the file's custom sections, as far as they exist.
@@ -191,7 +191,7 @@ impl Sandbox {
             .map_err(Refusal::printable)
     }
 
-    /// Return the directory of compiled code, without links in its path; none without a cache.
+    /// Returns the directory of compiled code, without links in its path; none without a cache.
     pub fn cache_dir(&self) -> Option<&Path> {
         self.engines.cache_dir.as_ref().map(CacheDir::path)
     }
@@ -201,7 +201,7 @@ impl Sandbox {
         self.ledger.nothing_kept(package)
     }
 
-    /// Return the time by which the sandbox dates log lines.
+    /// Returns the time by which the sandbox dates log lines.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -44,7 +44,7 @@ impl ContextKey {
         }
     }
 
-    /// Return the key at the top of the context.
+    /// Returns the key at the top of the context.
     pub fn first(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()
     }
@@ -67,7 +67,7 @@ impl<'c> ContextValues<'c> {
         }
     }
 
-    /// Return the value of `key` as text: a JSON string without its quotes, another value as JSON.
+    /// Returns the value of `key` as text: a JSON string without its quotes, another value as JSON.
     ///
     /// # Errors
     /// A sentence about the context, when it has no such value, or the value cannot be an argument or is too long.
@@ -168,7 +168,7 @@ impl Template {
         self.keys().next().is_some()
     }
 
-    /// Return the values of the context that are in it.
+    /// Returns the values of the context that are in it.
     pub fn keys(&self) -> impl Iterator<Item = &ContextKey> {
         self.0.iter().filter_map(|part| match part {
             Part::Text(_) => None,
@@ -176,7 +176,7 @@ impl Template {
         })
     }
 
-    /// Return the text with values of the context.
+    /// Returns the text with values of the context.
     ///
     /// # Errors
     /// A sentence that names the key, when the context does not have a value for it.
@@ -189,7 +189,7 @@ impl Template {
     }
 }
 
-/// Return the clause about a place that is no place of the context.
+/// Returns the clause about a place that is no place of the context.
 fn unclear(place: &str) -> String {
     format!(
         "holds `{place}`: write `{BEGIN} context.KEY {END}` for a value of the context, or `{ESCAPED}` for the text `{BEGIN}`"

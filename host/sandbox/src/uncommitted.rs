@@ -14,7 +14,7 @@ pub struct Uncommitted {
 }
 
 impl Uncommitted {
-    /// Return the sessions of a call that has sent no messages.
+    /// Returns the sessions of a call that has sent no messages.
     pub fn of_sessions(sessions: Sessions) -> Uncommitted {
         Uncommitted {
             sessions,
@@ -31,12 +31,12 @@ impl Uncommitted {
         self.messages.is_empty() && self.sessions.values().all(BucketSession::is_empty)
     }
 
-    /// Return the bytes of the messages.
+    /// Returns the bytes of the messages.
     pub fn message_bytes(&self) -> u64 {
         self.message_bytes
     }
 
-    /// Return the bytes that count against the limit `uncommitted`.
+    /// Returns the bytes that count against the limit `uncommitted`.
     pub(crate) fn bytes(&self) -> u64 {
         let sessions = self.sessions.values().map(BucketSession::bytes);
         sessions.sum::<u64>() + self.message_bytes

@@ -50,7 +50,7 @@ impl World {
 
 /// Answers the requests of a call in place of the network.
 pub trait Replies: Send + Sync {
-    /// Return the answer to `request`. Called on the guests' threads, and must not block.
+    /// Returns the answer to `request`. Called on the guests' threads, and must not block.
     fn reply(&self, request: HttpRequest) -> HttpReply;
 }
 
@@ -91,7 +91,7 @@ pub enum Time {
 }
 
 impl Time {
-    /// Return the time at the start of the call; none is the machine's time.
+    /// Returns the time at the start of the call; none is the machine's time.
     pub fn start(self) -> Option<Timestamp> {
         match self {
             Time::Real => None,

@@ -8,7 +8,7 @@ use crate::routes::{self, Route};
 static ALL: LazyLock<Vec<&'static Route>> =
     LazyLock::new(|| routes::routes().chain([&mcp::http::ROUTE]).collect());
 
-/// Return all routes.
+/// Returns all routes.
 pub fn routes() -> &'static [&'static Route] {
     &ALL
 }

@@ -53,7 +53,7 @@ pub struct App {
     pub stopping: watch::Receiver<bool>,
     /// Where files of packages go that are uploaded; none when the host takes none.
     pub uploads: Option<UploadFolder>,
-    /// Return what an operator should look at on this machine: one sentence each. Blocks.
+    /// Returns what an operator should look at on this machine: one sentence each. Blocks.
     pub machine_notes: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
@@ -226,7 +226,7 @@ impl State {
     }
 }
 
-/// Return how many of the [`CALLS_MAX`] places a request takes. Launches wait although they are due when `is_short`.
+/// Returns how many of the [`CALLS_MAX`] places a request takes. Launches wait although they are due when `is_short`.
 fn places(is_short: bool, is_costly: bool) -> u32 {
     if is_short && !is_costly {
         PLACES_WHILE_SHORT

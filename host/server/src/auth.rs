@@ -18,7 +18,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The answer to a client whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
 
-/// Return who makes a request.
+/// Returns who makes a request.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ fn administrator(name: String) -> Principal {
     }
 }
 
-/// Return the secret that a request brings.
+/// Returns the secret that a request brings.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiProblem> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -127,7 +127,7 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
     Err(ApiProblem::forbidden(message).hint(hint))
 }
 
-/// Return when the token of `principal` is not accepted any more; never for who needs none.
+/// Returns when the token of `principal` is not accepted any more; never for who needs none.
 pub(crate) async fn ended(state: &State, principal: Option<&Principal>) {
     let Some(hash) = principal.and_then(|principal| principal.token.as_ref()) else {
         return std::future::pending().await;

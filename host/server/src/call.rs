@@ -88,7 +88,7 @@ fn at(error: &serde_json::Error) -> String {
 }
 
 impl Call {
-    /// Return a value of the path.
+    /// Returns a value of the path.
     pub(crate) fn name(&self, key: &str) -> &str {
         let found = self.path.iter().find(|(name, _)| name == key);
         found.map_or("", |(_, value)| value.as_str())
@@ -184,13 +184,13 @@ impl Call {
         Ok(self.db.read_long().await?)
     }
 
-    /// Return what is the same for all requests of one principal, and for no other one's.
+    /// Returns what is the same for all requests of one principal, and for no other one's.
     pub(crate) fn principal_key(&self) -> String {
         let principal = self.principal.as_ref();
         principal.map_or_else(String::new, Principal::key)
     }
 
-    /// Return the name of who makes the request.
+    /// Returns the name of who makes the request.
     pub(crate) fn by(&self) -> &str {
         let principal = self.principal.as_ref();
         principal.map_or("", |principal| principal.name.as_str())
@@ -202,7 +202,7 @@ impl Call {
         principal.map_or(Ok(()), |principal| auth::require(principal, needed, what))
     }
 
-    /// Return the span of the client; none when it sent no valid one, or more than one.
+    /// Returns the span of the client; none when it sent no valid one, or more than one.
     pub(crate) fn caller_traceparent(&self) -> Option<TraceContext> {
         let mut values = self.headers.get_all(TRACEPARENT).iter();
         let (value, None) = (values.next()?, values.next()) else {
@@ -211,7 +211,7 @@ impl Call {
         TraceContext::of_caller(value.to_str().ok()?)
     }
 
-    /// Return the revision of which the client has the schedule; none for any revision.
+    /// Returns the revision of which the client has the schedule; none for any revision.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl Reply {
         }
     }
 
-    /// Return the answer for others; none for a stream, or for one that is too large to be kept.
+    /// Returns the answer for others; none for a stream, or for one that is too large to be kept.
     pub(crate) fn to_keep(&self) -> Option<KeptAnswer> {
         match &self.content {
             Content::Bytes(bytes) if bytes.len() <= KEPT_BYTES_MAX => Some(KeptAnswer {
@@ -352,7 +352,7 @@ impl Reply {
         }
     }
 
-    /// Return the text of the answer; an empty one for a stream, which this leaves out.
+    /// Returns the text of the answer; an empty one for a stream, which this leaves out.
     pub(crate) fn as_text(&self) -> &str {
         match &self.content {
             Content::Bytes(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
@@ -369,7 +369,7 @@ impl Reply {
         Some(key.into_owned())
     }
 
-    /// Return the JSON of the answer; null for a stream.
+    /// Returns the JSON of the answer; null for a stream.
     pub(crate) fn value(&self) -> Value {
         match &self.content {
             Content::Bytes(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),

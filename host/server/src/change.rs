@@ -79,7 +79,7 @@ pub(crate) async fn order<O: Order>(call: Call) -> Result {
     })
 }
 
-/// Return the answer to the earlier request with the same key.
+/// Returns the answer to the earlier request with the same key.
 pub(crate) async fn earlier(
     keyed: Option<&Keyed>,
     tx: &mut Tx,

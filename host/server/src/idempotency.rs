@@ -22,7 +22,7 @@ pub(crate) struct Keyed {
     hash: String,
 }
 
-/// Return the key of a request; none when it has none.
+/// Returns the key of a request; none when it has none.
 pub(crate) fn keyed(call: &Call) -> Result<Option<Keyed>> {
     let Some(key) = key(&call.headers)? else {
         return Ok(None);

@@ -48,7 +48,7 @@ impl KeptAnswers {
 }
 
 impl Place {
-    /// Return the answer that another client has just got.
+    /// Returns the answer that another client has just got.
     pub(crate) fn answer(&self) -> Option<KeptAnswer> {
         let kept = self.0.as_ref().filter(|(at, _)| at.elapsed() < KEPT);
         kept.map(|(_, answer)| answer.clone())

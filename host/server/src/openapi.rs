@@ -14,7 +14,7 @@ use crate::routes::{Form, Method, Route};
 /// Where the document has its schemas.
 const SCHEMAS: &str = "/components/schemas";
 
-/// Return the OpenAPI document, with a line break at its end.
+/// Returns the OpenAPI document, with a line break at its end.
 pub fn document() -> String {
     let mut answers = generator(Contract::Serialize);
     let mut bodies = generator(Contract::Deserialize);
@@ -56,7 +56,7 @@ fn generator(contract: Contract) -> SchemaGenerator {
     settings.into_generator()
 }
 
-/// Return the group of a route: the part of its path after the version.
+/// Returns the group of a route: the part of its path after the version.
 fn tag(route: &Route) -> &'static str {
     let rest = route.path.strip_prefix("/api/v1/");
     rest.map_or("host", |rest| rest.split('/').next().unwrap_or_default())

@@ -14,7 +14,7 @@ pub(crate) enum Peer {
     Unix { uid: u32 },
 }
 
-/// Return the actor of the events of a change.
+/// Returns the actor of the events of a change.
 pub(crate) fn actor(principal: &Principal, peer: &Peer, channel: Channel) -> Actor {
     let address = match peer {
         Peer::Tcp { address } => Some(address.to_string()),

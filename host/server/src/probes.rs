@@ -72,7 +72,7 @@ async fn reaches_database(call: &Call) -> Result<(), String> {
     result
 }
 
-/// Return the health of the installation.
+/// Returns the health of the installation.
 pub(crate) async fn health(call: Call) -> Result {
     Reply::json(&judged(&call).await?)
 }
@@ -108,7 +108,7 @@ pub(crate) struct GetMetrics {
     schedules: Option<Number<0, 10_000>>,
 }
 
-/// Return the metrics of this host and those on record.
+/// Returns the metrics of this host and those on record.
 pub(crate) async fn metrics(call: Call) -> Result {
     let GetMetrics { schedules } = call.query.question()?;
     let schedules = schedules.map_or(0, |schedules| schedules.0);
@@ -117,7 +117,7 @@ pub(crate) async fn metrics(call: Call) -> Result {
     Ok(Reply::plain(metrics::CONTENT_TYPE, text))
 }
 
-/// Return the OpenAPI document.
+/// Returns the OpenAPI document.
 pub(crate) async fn openapi(call: Call) -> Result {
     Ok(Reply::text(StatusCode::OK, call.state.document.clone()))
 }

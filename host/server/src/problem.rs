@@ -106,7 +106,7 @@ impl ApiProblem {
         ApiProblem { problem, ..self }
     }
 
-    /// Return the answer.
+    /// Returns the answer.
     pub(crate) fn response(self) -> Response<Body> {
         let ApiProblem {
             status,

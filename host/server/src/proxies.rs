@@ -129,7 +129,7 @@ pub fn check_header_name(name: &str) -> Result<(), String> {
 }
 
 impl Proxies {
-    /// Return the user that the proxy's header names; none without the header.
+    /// Returns the user that the proxy's header names; none without the header.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl Proxies {
     }
 }
 
-/// Return the value of a header that must come once.
+/// Returns the value of a header that must come once.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, ApiProblem> {
     let mut values = headers.get_all(name).iter();
     let value = match (values.next(), values.next()) {

@@ -34,7 +34,7 @@ pub(crate) async fn plan_diff(call: Call) -> Result {
     Reply::json(&forecast(&call, Some(&wanted)).await?)
 }
 
-/// Return the forecast that the query asks for, with the definitions `wanted` of a schedules file if there is one.
+/// Returns the forecast that the query asks for, with the definitions `wanted` of a schedules file if there is one.
 pub(crate) async fn forecast(
     call: &Call,
     wanted: Option<&[ScheduleDefinition]>,
@@ -50,7 +50,7 @@ pub(crate) async fn forecast(
     report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))
 }
 
-/// Return the beginning of the forecast of the next day, and when it ends earlier, the time at which more schedules have
+/// Returns the beginning of the forecast of the next day, and when it ends earlier, the time at which more schedules have
 /// slots.
 pub(crate) async fn beginning_of_forecast(call: &Call) -> Result<(PlanReport, Option<Timestamp>)> {
     let now = call.now();

@@ -50,7 +50,7 @@ pub(crate) async fn verify(call: Call) -> Result {
     }
 }
 
-/// Return the newest link of the chain.
+/// Returns the newest link of the chain.
 pub(crate) async fn checkpoint(call: Call) -> Result {
     Reply::json(&verify::checkpoint(&call.db).await?)
 }

@@ -84,7 +84,7 @@ impl Route {
         self.method == Method::Get && self.cost >= COSTLY
     }
 
-    /// Return the way on which a change comes, for the record.
+    /// Returns the way on which a change comes, for the record.
     pub(crate) fn channel(&self) -> Channel {
         match self.form {
             Form::Mcp => Channel::Mcp,
@@ -104,7 +104,7 @@ impl Route {
     }
 }
 
-/// Return the schema of a type.
+/// Returns the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// One route.

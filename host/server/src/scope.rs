@@ -13,7 +13,7 @@ use campanile_model::namespace::Namespace;
 use campanile_store::{backfills, history, outbox};
 
 impl Call {
-    /// Return the namespace to which the principal is limited; none for the whole installation.
+    /// Returns the namespace to which the principal is limited; none for the whole installation.
     pub(crate) fn namespace(&self) -> Option<&Namespace> {
         self.principal.as_ref()?.namespace.as_ref()
     }

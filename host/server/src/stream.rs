@@ -98,7 +98,7 @@ async fn stop(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Return the last event id of a client that connects again.
+/// Returns the last event id of a client that connects again.
 fn last_event_id(call: &Call) -> Option<&str> {
     call.headers
         .get(LAST_EVENT_ID)
@@ -257,7 +257,7 @@ async fn read_news(
     Ok(events.chain(failed).collect())
 }
 
-/// Return the logs of a run, or stream each call when it ends, until the run ends.
+/// Returns the logs of a run, or stream each call when it ends, until the run ends.
 pub(crate) async fn logs(call: Call) -> Result {
     if !call.query.question::<GetLogs>()?.follow {
         return read::question::<GetLogs>(call).await;

@@ -8,7 +8,7 @@ use std::path::Path;
 use campanile_control::admin::token_admin::{is_secret, new_secret};
 use subtle::ConstantTimeEq as _;
 
-/// Return the token in a file, or write a new one there.
+/// Returns the token in a file, or write a new one there.
 ///
 /// # Errors
 ///

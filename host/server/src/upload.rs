@@ -32,7 +32,7 @@ pub(crate) struct UploadReport {
     pub done: &'static str,
 }
 
-/// Return the folder for uploads.
+/// Returns the folder for uploads.
 fn folder(state: &State) -> Result<&UploadFolder> {
     state.app.uploads.as_ref().ok_or_else(|| {
         let problem = Problem::new(ErrorCode::Refused, "this host takes no uploads");
@@ -41,7 +41,7 @@ fn folder(state: &State) -> Result<&UploadFolder> {
     })
 }
 
-/// Return the permit for an upload without waiting, or the error that says why there is none.
+/// Returns the permit for an upload without waiting, or the error that says why there is none.
 pub(crate) fn turn(state: &State) -> Result<SemaphorePermit<'_>> {
     folder(state)?;
     state.upload_turn.try_acquire().map_err(|_| {

@@ -28,7 +28,7 @@ pub struct WatchedSchedule {
 }
 
 impl WatchedSchedule {
-    /// Return how long it is at most since a launch last succeeded, or since the schedule was created or resumed.
+    /// Returns how long it is at most since a launch last succeeded, or since the schedule was created or resumed.
     pub fn success_age(&self, now: Timestamp) -> Duration {
         let since = [self.success_scheduled_time, self.resumed_at];
         let since = since.into_iter().flatten().max();
@@ -86,29 +86,29 @@ macro_rules! launches {
 }
 
 statements! {
-    /// Return up to `limit` schedules after an id, in the order of their ids.
+    /// Returns up to `limit` schedules after an id, in the order of their ids.
     pub async fn schedules_after(after: ScheduleId, limit: i64) -> Vec<WatchedSchedule> = rows
         schedules!("WHERE s.id > $1 AND s.deleted_at IS NULL ORDER BY s.id LIMIT $2");
 
-    /// Return up to `limit` schedules after an id with the policy `expect_within`, in the order of their ids.
+    /// Returns up to `limit` schedules after an id with the policy `expect_within`, in the order of their ids.
     // A partial index finds them, however many schedules there are.
     pub async fn expecting_after(after: ScheduleId, limit: i64) -> Vec<WatchedSchedule> = rows
         schedules!("WHERE r.policies LIKE '%\"expect_within\"%' AND r.schedule_id > $1 AND s.deleted_at IS NULL
             ORDER BY r.schedule_id LIMIT $2");
 
-    /// Return these schedules. A removed one is left out.
+    /// Returns these schedules. A removed one is left out.
     pub async fn schedules_with(ids: &[ScheduleId]) -> Vec<WatchedSchedule> = rows_batch
         Batch::new(schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
         ids, |id| [*id];
 
-    /// Return those of the newest `limit` launches of a schedule that were not skipped, newest slot first.
+    /// Returns those of the newest `limit` launches of a schedule that were not skipped, newest slot first.
     // The index `launch_schedule` yields the newest slots first.
     pub async fn newest_launches(schedule: ScheduleId, limit: i64) -> Vec<WatchedLaunch> = rows
         "SELECT id, kind, status, scheduled_time, fire_time, started_at, finished_at, reason, message FROM
             (SELECT * FROM launch WHERE schedule_id = $1 ORDER BY scheduled_time DESC LIMIT $2) AS newest
         WHERE status <> 'skipped' ORDER BY scheduled_time DESC";
 
-    /// Return up to `limit` launches of a schedule in each unfinished status.
+    /// Returns up to `limit` launches of a schedule in each unfinished status.
     // A partial index on the schedule answers each part, however many launches there are.
     pub async fn unfinished(schedule: ScheduleId, limit: i64) -> Vec<WatchedLaunch> = rows
         concat!(
@@ -117,35 +117,35 @@ statements! {
             UNION ALL SELECT * FROM (", launches!("WHERE schedule_id = $1 AND status = 'queued' LIMIT $2"), ") AS queued"
         );
 
-    /// Return the newest decision about a slot of a schedule up to `until`.
+    /// Returns the newest decision about a slot of a schedule up to `until`.
     // The index `launch_schedule` yields the newest slots first.
     pub async fn decision_until(schedule: ScheduleId, until: Timestamp) -> Option<WatchedLaunch> = row
         launches!("WHERE schedule_id = $1 AND scheduled_time <= $2 AND kind IN ('schedule', 'catchup')
             ORDER BY scheduled_time DESC LIMIT 1");
 
-    /// Return up to `limit` launches after an id that ended without success, each with its schedule.
+    /// Returns up to `limit` launches after an id that ended without success, each with its schedule.
     pub async fn failed_after(after: LaunchId, limit: i64) -> Vec<(LaunchId, ScheduleId)> = rows
         "SELECT id, schedule_id FROM launch WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned') AND id > $1
         ORDER BY id LIMIT $2";
 
-    /// Return up to `limit` runs of schedules after an id, in the order of these ids: the schedule, the fire time and the start.
+    /// Returns up to `limit` runs of schedules after an id, in the order of these ids: the schedule, the fire time and the start.
     pub async fn runs_after(after: ScheduleId, limit: i64) -> Vec<(ScheduleId, Timestamp, Timestamp)> = rows
         "SELECT schedule_id, fire_time, started_at FROM launch WHERE status IN ('running', 'waiting') AND schedule_id > $1
         ORDER BY schedule_id LIMIT $2";
 
-    /// Return up to `limit` schedules whose next slot was due before `before`, the oldest slot first.
+    /// Returns up to `limit` schedules whose next slot was due before `before`, the oldest slot first.
     pub async fn overdue_schedules(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT id FROM schedule WHERE next_slot < $1 ORDER BY next_slot LIMIT $2";
 
-    /// Return the schedules of up to `limit` launches that were due before `before` and that no host has claimed.
+    /// Returns the schedules of up to `limit` launches that were due before `before` and that no host has claimed.
     pub async fn unclaimed(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT schedule_id FROM launch WHERE status = 'open' AND group_name IS NULL AND fire_time < $1 ORDER BY fire_time LIMIT $2";
 
-    /// Return the schedules of up to `limit` launches that were due before `before` and are queued.
+    /// Returns the schedules of up to `limit` launches that were due before `before` and are queued.
     pub async fn queued(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT schedule_id FROM launch WHERE status = 'queued' AND fire_time IS NOT NULL AND fire_time < $1 ORDER BY fire_time LIMIT $2";
 
-    /// Return up to `limit` hosts whose newest process was marked as dead since `died_since`.
+    /// Returns up to `limit` hosts whose newest process was marked as dead since `died_since`.
     pub async fn silent_hosts(died_since: Timestamp, limit: i64) -> Vec<SilentHost> = rows
         "SELECT h.name, h.heartbeat_at FROM host h
         WHERE h.end_reason = 'died' AND h.ended_at >= $1

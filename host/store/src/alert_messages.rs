@@ -95,7 +95,7 @@ macro_rules! row_columns {
 }
 
 statements! {
-    /// Return the newest message of a channel and a rule that is not delivered.
+    /// Returns the newest message of a channel and a rule that is not delivered.
     pub async fn newest(channel: &str, rule: &str) -> Option<NewestMessage> = row
         "SELECT id, kind, alerts, attempts FROM alert_message WHERE status = 'pending' AND channel = $1 AND rule = $2
         ORDER BY id DESC LIMIT 1";
@@ -115,12 +115,12 @@ statements! {
     pub async fn add(id: MessageId, alert: AlertId) -> () = run
         "INSERT INTO alert_message_alert (message_id, alert_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-    /// Return the channels with a delivered or pending message that an alert fires.
+    /// Returns the channels with a delivered or pending message that an alert fires.
     pub async fn notified_channels(alert: AlertId) -> Vec<String> = values
         "SELECT DISTINCT m.channel FROM alert_message_alert i JOIN alert_message m ON m.id = i.message_id
         WHERE i.alert_id = $1 AND m.kind = 'firing' AND m.status IN ('pending', 'delivered') ORDER BY m.channel";
 
-    /// Return up to `limit` messages of a channel to deliver at `now`: of each rule the oldest that is pending, if it is due.
+    /// Returns up to `limit` messages of a channel to deliver at `now`: of each rule the oldest that is pending, if it is due.
     pub async fn due(channel: &str, now: Timestamp, limit: i64) -> Vec<DueMessage> = rows
         "SELECT m.id, m.attempts FROM alert_message m WHERE m.status = 'pending' AND m.channel = $1 AND m.next_attempt_at <= $2
             AND NOT EXISTS (SELECT 1 FROM alert_message e WHERE e.status = 'pending' AND e.channel = m.channel AND e.rule = m.rule
@@ -134,7 +134,7 @@ statements! {
         RETURNING id, channel, rule, kind, attempts, created_at, give_up_at"
         => [due.id, due.attempts, host, until];
 
-    /// Return the alerts that a message is about, in the order of their ids. A message that alerts are resolved is about those
+    /// Returns the alerts that a message is about, in the order of their ids. A message that alerts are resolved is about those
     /// of which the same channel got a message that they fire.
     pub async fn alerts_of(id: MessageId) -> Vec<Alert> = rows
         alert_columns!("JOIN alert_message_alert i ON i.alert_id = a.id JOIN alert_message m ON m.id = i.message_id
@@ -160,22 +160,22 @@ statements! {
             ORDER BY give_up_at LIMIT $2) AND status = 'pending' AND next_attempt_at <= $1
         RETURNING id, channel, rule, attempts, error";
 
-    /// Return up to `limit` channels with a message from before `before` whose last delivery failed: its channel, when the
+    /// Returns up to `limit` channels with a message from before `before` whose last delivery failed: its channel, when the
     /// oldest such message was recorded, and why a delivery failed.
     pub async fn failing(before: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
         "SELECT channel, min(created_at), max(error) FROM alert_message
         WHERE status = 'pending' AND error IS NOT NULL AND created_at < $1 GROUP BY channel ORDER BY channel LIMIT $2";
 
-    /// Return the newest `limit` messages before an id, of a channel if one is given, newest first.
+    /// Returns the newest `limit` messages before an id, of a channel if one is given, newest first.
     pub async fn list(before: Option<MessageId>, channel: Option<&str>, limit: i64) -> Vec<AlertMessageRow> = rows
         row_columns!("WHERE m.id < $1 AND (CAST($2 AS TEXT) IS NULL OR m.channel = $2) ORDER BY m.id DESC LIMIT $3")
         => [before.unwrap_or(MessageId::LAST), channel, limit];
 
-    /// Return the messages about an alert, the oldest first.
+    /// Returns the messages about an alert, the oldest first.
     pub async fn of_alert(alert: AlertId) -> Vec<AlertMessageRow> = rows
         row_columns!("JOIN alert_message_alert i ON i.message_id = m.id WHERE i.alert_id = $1 ORDER BY m.id");
 
-    /// Return a message.
+    /// Returns a message.
     pub async fn find(id: MessageId) -> Option<AlertMessageRow> = row row_columns!("WHERE m.id = $1");
 
     /// Remove the alerts from up to `limit` messages that ended before `before`; return how many rows that were.

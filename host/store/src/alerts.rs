@@ -89,22 +89,22 @@ statements! {
     pub async fn delete_pending(id: AlertId, version: i64) -> bool = changed
         "DELETE FROM alert WHERE id = $1 AND version = $2 AND status = 'pending'";
 
-    /// Return up to `limit` alerts after an id that are not resolved, the oldest first.
+    /// Returns up to `limit` alerts after an id that are not resolved, the oldest first.
     pub async fn unresolved(after: AlertId, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.status <> 'resolved' AND a.id > $1 ORDER BY a.id LIMIT $2");
 
-    /// Return the alert of a rule and a subject that is not resolved.
+    /// Returns the alert of a rule and a subject that is not resolved.
     pub async fn unresolved_of(rule: &str, subject_id: &str) -> Option<Alert> = row
         alert_columns!("WHERE a.rule = $1 AND a.subject_id = $2 AND a.status <> 'resolved'");
 
-    /// Return an alert.
+    /// Returns an alert.
     pub async fn find(id: AlertId) -> Option<Alert> = row alert_columns!("WHERE a.id = $1");
 
-    /// Return the newest `limit` alerts before an id, newest first.
+    /// Returns the newest `limit` alerts before an id, newest first.
     pub async fn list(before: Option<AlertId>, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.id < $1 ORDER BY a.id DESC LIMIT $2") => [before.unwrap_or(AlertId::LAST), limit];
 
-    /// Return the newest `limit` alerts before an id that are not resolved, newest first.
+    /// Returns the newest `limit` alerts before an id that are not resolved, newest first.
     pub async fn list_unresolved(before: Option<AlertId>, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.status <> 'resolved' AND a.id < $1 ORDER BY a.id DESC LIMIT $2")
         => [before.unwrap_or(AlertId::LAST), limit];
@@ -128,11 +128,11 @@ statements! {
     pub async fn end_silence(id: SilenceId, now: Timestamp) -> bool = changed
         "UPDATE alert_silence SET until_at = $2 WHERE id = $1 AND until_at > $2";
 
-    /// Return a silence.
+    /// Returns a silence.
     pub async fn find_silence(id: SilenceId) -> Option<Silence> = row
         "SELECT id, rule, subject, note, created_at, created_by, until_at FROM alert_silence WHERE id = $1";
 
-    /// Return up to `limit` silences that apply at `now`, the one that ends first first.
+    /// Returns up to `limit` silences that apply at `now`, the one that ends first first.
     pub async fn silences(now: Timestamp, limit: i64) -> Vec<Silence> = rows
         "SELECT id, rule, subject, note, created_at, created_by, until_at FROM alert_silence WHERE until_at > $1
         ORDER BY until_at LIMIT $2";

@@ -37,7 +37,7 @@ statements! {
         "UPDATE api_answer SET status = $3, answer = $4 WHERE principal = $1 AND key = $2"
         => [request.principal, request.key, status, storable(answer)];
 
-    /// Return the kept answer of a key.
+    /// Returns the kept answer of a key.
     pub async fn find(principal: &str, key: &str) -> Option<KeptAnswer> = row
         "SELECT request_hash, status, answer FROM api_answer WHERE principal = $1 AND key = $2";
 

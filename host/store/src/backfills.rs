@@ -137,15 +137,15 @@ statements! {
             + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND status = 'queued'
                 AND (backfill_id IS NOT DISTINCT FROM $2) IS TRUE)";
 
-    /// Return the backfill of that id.
+    /// Returns the backfill of that id.
     pub async fn find(id: BackfillId) -> Option<Backfill> = row select!("WHERE b.id = $1");
 
-    /// Return the newest `limit` backfills before `before` of schedules whose names match `pattern`, or of all, newest first.
+    /// Returns the newest `limit` backfills before `before` of schedules whose names match `pattern`, or of all, newest first.
     pub async fn list(pattern: Option<&str>, before: Option<BackfillId>, limit: i64) -> Vec<Backfill> = rows
         select!("WHERE (CAST($1 AS TEXT) IS NULL OR s.name LIKE $1) AND b.id < $2 ORDER BY b.id DESC LIMIT $3")
         => [pattern, before.unwrap_or(BackfillId::LAST), limit];
 
-    /// Return the running backfills, oldest first.
+    /// Returns the running backfills, oldest first.
     pub async fn running() -> Vec<Backfill> = rows
         select!("WHERE b.status = 'running' ORDER BY b.created_at, b.id");
 
@@ -159,7 +159,7 @@ statements! {
     pub async fn finish(id: BackfillId, status: BackfillStatus, now: Timestamp) -> bool = changed
         "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
 
-    /// Return the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
+    /// Returns the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
     ///
     /// Those are slots with a launch that succeeded or is unfinished, and slots that a person skipped. A manual launch counts
     /// for no slot, unless it is a retry. Each item is the first and the last slot of one row; the first may be before `first`.

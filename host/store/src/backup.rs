@@ -32,13 +32,13 @@ pub struct Snapshot {
 }
 
 statements! {
-    /// Return `ok`, or the first damage that SQLite finds in a whole file.
+    /// Returns `ok`, or the first damage that SQLite finds in a whole file.
     pub(super) async fn damage() -> String = one_value Locking {
         sqlite: "PRAGMA integrity_check(1)",
         postgres: "SELECT 'ok'",
     };
 
-    /// Return the newest instant on record. In a copy it is the instant of the snapshot.
+    /// Returns the newest instant on record. In a copy it is the instant of the snapshot.
     pub async fn newest_instant() -> Option<Timestamp> = one_value
         "SELECT max(at) FROM (SELECT max(at) AS at FROM event UNION ALL SELECT max(heartbeat_at) FROM host) AS newest";
 
@@ -46,7 +46,7 @@ statements! {
     pub async fn launches() -> i64 = one_value "SELECT count(*) FROM launch";
 }
 
-/// Return the place of a copy that is to be written to `file`, or refuse it: the folder must exist, and `file` may be
+/// Returns the place of a copy that is to be written to `file`, or refuse it: the folder must exist, and `file` may be
 /// neither a file of `database` nor, without `replace`, any file. Blocks.
 ///
 /// # Errors
@@ -134,7 +134,7 @@ fn is_file_of(database: &Path, file: &Path) -> bool {
     })
 }
 
-/// Return `path` without links, as far as it exists.
+/// Returns `path` without links, as far as it exists.
 pub(super) fn resolved(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| {
         let folder = fs::canonicalize(folder_of(path)).unwrap_or_else(|_| folder_of(path));
@@ -148,7 +148,7 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 impl Db {
-    /// Return the bytes that a copy of this SQLite database has at most.
+    /// Returns the bytes that a copy of this SQLite database has at most.
     pub async fn used_bytes(&self) -> Result<u64> {
         let bytes = size::used_bytes(&mut self.read().await?).await?;
         Ok(u64::try_from(bytes).unwrap_or_default())

@@ -38,7 +38,7 @@ statements! {
     const LOCK: &str = "INSERT INTO bucket (namespace, bytes, last_position) VALUES ($1, 0, 0)
         ON CONFLICT (namespace) DO UPDATE SET bytes = bucket.bytes RETURNING bytes, last_position";
 
-    /// Return up to `limit` keys after the position `after`, by position.
+    /// Returns up to `limit` keys after the position `after`, by position.
     pub async fn keys(namespace: &str, after: i64, limit: i64) -> Vec<KeyRow> = rows
         "SELECT position, key FROM bucket_entry WHERE namespace = $1 AND position > $2 ORDER BY position LIMIT $3";
 
@@ -46,17 +46,17 @@ statements! {
     pub async fn resize(namespace: &str, bytes: i64, last_position: i64) -> () = run
         "UPDATE bucket SET bytes = $2, last_position = $3 WHERE namespace = $1";
 
-    /// Return the bytes of all buckets whose names match `pattern`.
+    /// Returns the bytes of all buckets whose names match `pattern`.
     pub async fn bytes_like(pattern: &str) -> i64 = one_value
         "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM bucket WHERE namespace LIKE $1";
 
-    /// Return those of `keys` that exist, each with its value.
+    /// Returns those of `keys` that exist, each with its value.
     pub async fn values(namespace: &str, keys: &[&str]) -> Vec<(Vec<u8>, Vec<u8>)> = rows_batch
         Batch::new("SELECT e.key, e.value FROM bucket_entry e
         JOIN (VALUES ($1, $2)) AS v ON e.namespace = v.column1 AND e.key = v.column2"),
         keys, |key| [namespace, key.as_bytes()];
 
-    /// Return those of `keys` that exist, each with the bytes of its value.
+    /// Returns those of `keys` that exist, each with the bytes of its value.
     pub async fn sizes(namespace: &str, keys: &[&str]) -> Vec<(Vec<u8>, i64)> = rows_batch
         Batch::new("SELECT e.key, CAST(length(e.value) AS BIGINT) FROM bucket_entry e
         JOIN (VALUES ($1, $2)) AS v ON e.namespace = v.column1 AND e.key = v.column2"),

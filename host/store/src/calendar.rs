@@ -33,7 +33,7 @@ pub struct RemovedSlots {
 }
 
 statements! {
-    /// Return the newest `limit` launches of a schedule with a slot from `from` until before `to`, newest slot first.
+    /// Returns the newest `limit` launches of a schedule with a slot from `from` until before `to`, newest slot first.
     // The index `launch_schedule` yields them in this order.
     pub async fn launches(schedule: ScheduleId, from: Timestamp, to: Timestamp, limit: i64) -> Vec<CalendarLaunch> = rows
         "SELECT scheduled_time, utc_offset, last_scheduled_time, slot_count, status, kind, fire_time, started_at, finished_at FROM launch

@@ -9,7 +9,7 @@ statements! {
     /// Tell every running host that schedules have changed.
     pub async fn bump() -> () = run "UPDATE change SET counter = counter + 1 WHERE id = 1";
 
-    /// Return a number that grows with every change.
+    /// Returns a number that grows with every change.
     pub async fn counter() -> i64 = one_value "SELECT counter FROM change WHERE id = 1";
 }
 

@@ -46,7 +46,7 @@ statements! {
             WHERE id = (SELECT id FROM chore_lease WHERE id = 1 AND host_id = $1 AND epoch = $2 FOR NO KEY UPDATE SKIP LOCKED)",
     };
 
-    /// Return the epoch if the host still has the lease. Until the transaction ends, no other host takes it.
+    /// Returns the epoch if the host still has the lease. Until the transaction ends, no other host takes it.
     pub async fn fence(host: HostId, epoch: i64) -> Option<i64> = value Locking {
         sqlite: "SELECT epoch FROM chore_lease WHERE id = 1 AND host_id = $1 AND epoch = $2",
         postgres: "SELECT epoch FROM chore_lease WHERE id = 1 AND host_id = $1 AND epoch = $2 FOR KEY SHARE",
@@ -61,7 +61,7 @@ statements! {
         "UPDATE chore_lease SET lease_until = $2 WHERE id = 1 AND lease_until > $2
             AND host_id IN (SELECT h.id FROM host h WHERE h.name = $1 AND h.ended_at = $2)";
 
-    /// Return the host that took the lease last; none before the first.
+    /// Returns the host that took the lease last; none before the first.
     pub async fn holder() -> Option<ChoreLease> = row
         "SELECT host_id, epoch, chores_since, lease_until FROM chore_lease WHERE id = 1 AND host_id IS NOT NULL";
 }

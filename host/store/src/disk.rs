@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Db;
 use super::partial::with_end;
 
-/// Return the bytes that may still be written to the file system of `path`, which exists. Blocks.
+/// Returns the bytes that may still be written to the file system of `path`, which exists. Blocks.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -35,7 +35,7 @@ impl Db {
         }
     }
 
-    /// Return the free bytes on the disk of the database; none on Postgres, whose disk is that of another machine, and
+    /// Returns the free bytes on the disk of the database; none on Postgres, whose disk is that of another machine, and
     /// when the file system does not say.
     pub async fn free_bytes(&self) -> Option<u64> {
         let path = self.url.sqlite_path()?.to_owned();

@@ -67,7 +67,7 @@ impl DbError {
         matches!(self, DbError::DiskFull(_))
     }
 
-    /// Return the same error, with the name of the database before its message.
+    /// Returns the same error, with the name of the database before its message.
     pub(super) fn at(mut self, place: impl Display) -> DbError {
         let message = self.message_mut();
         *message = format!("{place}: {message}");
@@ -82,7 +82,7 @@ impl DbError {
         }
     }
 
-    /// Return what is wrong, without the kind of the error.
+    /// Returns what is wrong, without the kind of the error.
     pub(super) fn into_message(mut self) -> String {
         std::mem::take(self.message_mut())
     }
@@ -103,7 +103,7 @@ impl DbError {
     }
 }
 
-/// Return the error [`DbError::Refused`]. The sentence `why` says what is wrong with the request, and what the operator can do.
+/// Returns the error [`DbError::Refused`]. The sentence `why` says what is wrong with the request, and what the operator can do.
 pub(super) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(DbError::Refused(why.into()))
 }

@@ -45,12 +45,12 @@ pub struct NewEvent {
 }
 
 statements! {
-    /// Return the newest `limit` events before `before`, newest first.
+    /// Returns the newest `limit` events before `before`, newest first.
     pub async fn list(before: Option<EventId>, limit: i64) -> Vec<Event> = rows
         concat!("SELECT ", event_columns!(), " FROM event WHERE id < $1 ORDER BY id DESC LIMIT $2")
         => [before.unwrap_or(EventId::LAST), limit];
 
-    /// Return the first `limit` events after the id `after`, oldest first.
+    /// Returns the first `limit` events after the id `after`, oldest first.
     pub async fn list_after(after: EventId, limit: i64) -> Vec<Event> = rows
         concat!("SELECT ", event_columns!(), " FROM event WHERE id > $1 ORDER BY id LIMIT $2");
 

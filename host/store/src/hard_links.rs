@@ -32,7 +32,7 @@ pub(super) fn refuse_second_name(database: &Path) -> Result {
     ))
 }
 
-/// Return how many names of the file `found` at `database` are those that a restore gives.
+/// Returns how many names of the file `found` at `database` are those that a restore gives.
 fn names_of_restores(database: &Path, found: &Metadata) -> u64 {
     let is_same = |path: &PathBuf| {
         let other = fs::metadata(path).ok();

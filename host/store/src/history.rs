@@ -79,7 +79,7 @@ statements! {
         "SELECT (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND status = 'running' AND package = $1) AS of_package,
             (SELECT count(*) FROM launch WHERE status = 'running' AND group_name = $2) AS of_group";
 
-    /// Return the schedules that have or had the name.
+    /// Returns the schedules that have or had the name.
     ///
     /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
     // First the schedule that has the name now, then the newest that had it when it was removed, then the newest that
@@ -89,43 +89,43 @@ statements! {
         WHERE s.id IN (SELECT r.schedule_id FROM schedule_revision r WHERE r.name = $1)
         ORDER BY CASE WHEN s.name = $1 AND s.deleted_at IS NULL THEN 0 WHEN s.name = $1 THEN 1 ELSE 2 END, s.created_at DESC";
 
-    /// Return all revisions of a schedule, oldest first.
+    /// Returns all revisions of a schedule, oldest first.
     pub async fn revisions(schedule: ScheduleId) -> Vec<Revision> = rows
         concat!("SELECT ", revision_columns!(), " FROM schedule_revision r
         WHERE r.schedule_id = $1 ORDER BY r.revision");
 
-    /// Return the launch of that id.
+    /// Returns the launch of that id.
     pub async fn launch(id: LaunchId) -> Option<DecidedLaunch> = row decided!("l.id = $1");
 
-    /// Return the launch of a schedule that was decided last.
+    /// Returns the launch of a schedule that was decided last.
     pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row
         decided!("l.schedule_id = $1 ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT 1");
 
-    /// Return the launches of a slot by backfills and retries, in the order in which they were decided.
+    /// Returns the launches of a slot by backfills and retries, in the order in which they were decided.
     pub async fn backfills(schedule: ScheduleId, slot: Timestamp) -> Vec<DecidedLaunch> = rows
         decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND (l.backfill_id IS NOT NULL OR l.retry_of IS NOT NULL) ORDER BY l.decided_at");
 
-    /// Return the first slot after `slot` that was caught up.
+    /// Returns the first slot after `slot` that was caught up.
     // Slots that were dropped together are beside the one that was caught up: among the nearest launches.
     pub async fn caught_up_after(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
         decided!("l.id = (SELECT n.id FROM (SELECT id, scheduled_time, kind FROM launch
                 WHERE schedule_id = $1 AND scheduled_time > $2 ORDER BY scheduled_time LIMIT 500) AS n
             WHERE n.kind = 'catchup' ORDER BY n.scheduled_time LIMIT 1)");
 
-    /// Return the last slot before `slot` that was caught up.
+    /// Returns the last slot before `slot` that was caught up.
     pub async fn caught_up_before(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
         decided!("l.id = (SELECT n.id FROM (SELECT id, scheduled_time, kind FROM launch
                 WHERE schedule_id = $1 AND scheduled_time < $2 ORDER BY scheduled_time DESC LIMIT 500) AS n
             WHERE n.kind = 'catchup' ORDER BY n.scheduled_time DESC LIMIT 1)");
 
-    /// Return the decision about a slot, or about the range that holds the slot.
+    /// Returns the decision about a slot, or about the range that holds the slot.
     // Ranges do not overlap, so only the last range that begins by then can hold the slot.
     pub async fn of_slot(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
         decided!("l.id = (SELECT n.id FROM launch n WHERE n.schedule_id = $1 AND n.scheduled_time <= $2
             AND n.kind <> 'manual' AND n.kind <> 'backfill' ORDER BY n.scheduled_time DESC LIMIT 1)
         AND coalesce(l.last_scheduled_time, l.scheduled_time) >= $2");
 
-    /// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
+    /// Returns the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
     // A launch of a slot is decided about when its slot comes, and one of a backfill among its neighbours: the launches with
     // the nearest slots before either moment are looked at.
     pub async fn concurrent(schedule: ScheduleId, decided: &LaunchRow) -> Vec<DecidedLaunch> = rows
@@ -139,11 +139,11 @@ statements! {
         ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5")
         => [schedule, decided.id, decided.decided_at, decided.scheduled_time, CONCURRENT_MAX];
 
-    /// Return the runs of a launch, oldest first.
+    /// Returns the runs of a launch, oldest first.
     pub async fn runs(launch: LaunchId) -> Vec<RunRow> = rows
         select_runs!("l.id = $1", "l.id = $1", "ORDER BY number");
 
-    /// Return the events about `subject` from `since` to `until`, oldest first.
+    /// Returns the events about `subject` from `since` to `until`, oldest first.
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
         concat!("SELECT ", event_columns!(), " FROM event
         WHERE substr(subject, 1, 200) = substr($1, 1, 200) AND subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id");

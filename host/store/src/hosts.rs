@@ -73,7 +73,7 @@ statements! {
     pub async fn heartbeat(id: HostId, now: Timestamp, lease_until: Timestamp) -> bool = changed
         "UPDATE host SET heartbeat_at = $2, lease_until = $3 WHERE id = $1 AND ended_at IS NULL";
 
-    /// Return the last heartbeat of the process `id`; none when it has no row.
+    /// Returns the last heartbeat of the process `id`; none when it has no row.
     pub async fn heartbeat_of(id: HostId) -> Option<Timestamp> = value
         "SELECT heartbeat_at FROM host WHERE id = $1";
 
@@ -125,7 +125,7 @@ statements! {
         "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
 
-    /// Return the hosts whose lease has ended, for the transaction to mark as dead.
+    /// Returns the hosts whose lease has ended, for the transaction to mark as dead.
     ///
     /// Hosts whose heartbeat is being recorded are left out, also when that transaction is of a host which has stopped in
     /// it: the others are marked meanwhile.
@@ -140,11 +140,11 @@ statements! {
         FROM (VALUES ($1, $2)) AS v WHERE host.id = v.column1"),
         hosts, |host| [host.id, now];
 
-    /// Return the time zone database of the newest host besides `host`, if there is one.
+    /// Returns the time zone database of the newest host besides `host`, if there is one.
     pub async fn tzdata_before(host: HostId) -> Option<String> = value
         "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
 
-    /// Return when the next lease ends of which `host` would notice the end: that of another live host, or of a run of a host
+    /// Returns when the next lease ends of which `host` would notice the end: that of another live host, or of a run of a host
     /// that has ended.
     pub async fn next_lease_end(host: HostId) -> Option<Timestamp> = one_value
         "SELECT min(at) FROM (
@@ -152,11 +152,11 @@ statements! {
             UNION ALL SELECT min(l.lease_until) FROM launch l JOIN host h ON h.id = l.host_id
                 WHERE l.status IN ('running', 'waiting') AND l.status = 'running' AND h.ended_at IS NOT NULL) AS next";
 
-    /// Return the live hosts, oldest first.
+    /// Returns the live hosts, oldest first.
     pub async fn live() -> Vec<Host> = rows
         concat!(host_columns!(), "WHERE ended_at IS NULL ORDER BY started_at");
 
-    /// Return the newest process of each host, and every live one, by name.
+    /// Returns the newest process of each host, and every live one, by name.
     // The index leads from one name to the next, however many processes each has had.
     pub async fn newest() -> Vec<Host> = rows
         concat!("WITH RECURSIVE named (n) AS (
@@ -170,11 +170,11 @@ statements! {
                 WHERE later.ended_at IS NULL AND later.name = host.name AND later.started_at > host.started_at))
         ORDER BY name, started_at");
 
-    /// Return the newest process of the host `name`.
+    /// Returns the newest process of the host `name`.
     pub async fn find(name: &str) -> Option<Host> = row
         concat!(host_columns!(), "WHERE name = $1 ORDER BY started_at DESC LIMIT 1");
 
-    /// Return the process `id`.
+    /// Returns the process `id`.
     pub async fn with_id(id: HostId) -> Option<Host> = row concat!(host_columns!(), "WHERE id = $1");
 
     /// Record that a host is to claim nothing. False when that is on record already.

@@ -26,7 +26,7 @@ use super::partial::with_end;
 /// What a path leads to: the device and the inode.
 pub(super) type FileId = (u64, u64);
 
-/// Return the file to which `path` leads; none when there is none.
+/// Returns the file to which `path` leads; none when there is none.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ impl Drop for InodeLock {
 
 #[cfg(not(target_os = "linux"))]
 impl InodeLock {
-    /// Return a lock without an effect.
+    /// Returns a lock without an effect.
     pub(super) fn acquire(_: &Path) -> Result<Option<InodeLock>> {
         Ok(Some(InodeLock()))
     }

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `arrows.rs` | every statement that changes a status, named after the arrows of the diagram in ARCHITECTURE.md |
-//! | `new.rs` | decisions to insert |
+//! | `change.rs` | what those statements are given: decisions, claims, ends |
 //! | `row.rs`, `search.rs` | launches as commands show and list them |
 //! | `claim.rs` | which launches and retries a host may claim now |
 //! | `finish.rs` | leases, recorded calls, ends of runs |
@@ -15,35 +15,40 @@
 //! What an arrow does to a launch is [`Life`].
 
 mod arrows;
+mod change;
 mod claim;
 mod displace;
 mod end;
 mod finish;
 mod finished;
-mod new;
 mod recover;
 mod row;
 mod search;
 
-pub use arrows::{abandon_all, claim, end, hand_back, release, skip_all_queued, withdraw};
+pub use arrows::{
+    abandon_all, claim, end, hand_back, insert, insert_claimed, release, skip_all_queued, withdraw,
+};
 pub use campanile_model::life::Life;
+pub use change::{
+    Claim, Finish, LOSS_COUNTS_WITHIN, NewClaim, NewLaunch, OPERATOR, OVERLAP, RecoveryAction,
+    RecoveryDecision, RunEnd, RunHashes, UncalledClaim,
+};
 pub use claim::{
-    Claim, ClaimedLaunch, RetriesOf, UncalledClaim, WaitingClass, claimable, claimable_on_time,
-    groups_with_retries, lock_group, next_wake, next_wake_of_groups, open_of_group,
-    open_of_group_on_time, open_of_package, open_of_package_on_time, packages_with_retries,
-    retries, running_in_group, waiting_groups, waiting_packages, waiting_packages_on_time,
+    ClaimedLaunch, RetriesOf, WaitingClass, claimable, claimable_on_time, groups_with_retries,
+    lock_group, next_wake, next_wake_of_groups, open_of_group, open_of_group_on_time,
+    open_of_package, open_of_package_on_time, packages_with_retries, retries, running_in_group,
+    waiting_groups, waiting_packages, waiting_packages_on_time,
 };
 pub use displace::{
-    OVERLAP, QueuedSchedule, UnfinishedLaunch, active, cancel, lock_unfinished, queued_schedules,
-    skip, terminate, unfinished,
+    QueuedSchedule, UnfinishedLaunch, active, cancel, lock_unfinished, queued_schedules, skip,
+    terminate, unfinished,
 };
-pub use end::{LaunchState, OPERATOR, ask_to_end, lock_schedule, state};
-pub use finish::{Finish, RunEnd, RunHashes, finish, lock_if_current, record_tasks, renew};
+pub use end::{LaunchState, ask_to_end, lock_schedule, state};
+pub use finish::{finish, lock_if_current, record_tasks, renew};
 pub use finished::FinishedLaunch;
-pub use new::{NewClaim, NewLaunch, insert, insert_claimed};
 pub use recover::{
-    LOSS_COUNTS_WITHIN, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
-    has_orphaned_launches, orphaned_launches, orphaned_runs, recover, unclaimed_startups,
+    OrphanCause, OrphanedLaunch, has_orphaned_launches, orphaned_launches, orphaned_runs, recover,
+    unclaimed_startups,
 };
 pub use row::{
     IdsBetween, LOOKED_AT_MAX, LaunchRow, LocalTime, NewestRun, caller_traceparent, ids_between,

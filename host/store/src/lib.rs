@@ -158,12 +158,12 @@ pub struct SqliteTx {
 }
 
 impl Db {
-    /// Return the address of the database.
+    /// Returns the address of the database.
     pub fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
-    /// Return a handle of the same database whose transactions make their changes in the name of `actor`.
+    /// Returns a handle of the same database whose transactions make their changes in the name of `actor`.
     ///
     /// Their events record it. Without this, changes are those of a host.
     pub fn acting_as(&self, actor: Actor) -> Db {
@@ -234,7 +234,7 @@ impl Db {
         Ok(())
     }
 
-    /// Return the time of the database server; none for SQLite, which uses the machine's clock.
+    /// Returns the time of the database server; none for SQLite, which uses the machine's clock.
     pub async fn server_time(&self) -> Result<Option<Timestamp>> {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
@@ -245,7 +245,7 @@ impl Db {
         }
     }
 
-    /// Return the version of the server, or of SQLite.
+    /// Returns the version of the server, or of SQLite.
     pub async fn version(&self) -> Result<String> {
         match &self.pools {
             Pools::Sqlite { readers, .. } => Ok(sqlx::query_scalar(SQLITE_VERSION)
@@ -258,7 +258,7 @@ impl Db {
         }
     }
 
-    /// Return what the database server's clock showed at a moment of this process; none for SQLite.
+    /// Returns what the database server's clock showed at a moment of this process; none for SQLite.
     ///
     /// The answer with the shortest round trip is the most exact.
     pub async fn clock_anchor(&self, clock: &Clock) -> Result<Option<Anchor>> {
@@ -322,7 +322,7 @@ impl Tx {
         }
     }
 
-    /// Return who makes the changes of the transaction.
+    /// Returns who makes the changes of the transaction.
     fn actor(&self) -> Arc<Actor> {
         Arc::clone(match self {
             Tx::Sqlite(tx) => &tx.actor,

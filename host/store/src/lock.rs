@@ -73,7 +73,7 @@ const END_HOLDER: &str = "SELECT pg_terminate_backend(l.pid) FROM pg_locks l
         AND CAST(l.classid AS BIGINT) = $1 AND CAST(l.objid AS BIGINT) = $2";
 
 impl Db {
-    /// Return whether the database is a SQLite file without a lock file beside it.
+    /// Returns whether the database is a SQLite file without a lock file beside it.
     pub fn lacks_lock_file(&self) -> bool {
         let path = self.url.sqlite_path();
         path.is_some_and(|path| !lock_path(path).exists())
@@ -170,7 +170,7 @@ impl HostLock {
         }))))
     }
 
-    /// Return whether a running process has the lock of the SQLite file `database`. Creates nothing.
+    /// Returns whether a running process has the lock of the SQLite file `database`. Creates nothing.
     pub fn is_file_locked(database: &Path) -> bool {
         let file = File::open(lock_path(database));
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
@@ -201,7 +201,7 @@ impl HostLock {
         }
     }
 
-    /// Return whether the lock is held. When its connection broke, or its file was removed, acquire it again.
+    /// Returns whether the lock is held. When its connection broke, or its file was removed, acquire it again.
     ///
     /// False means that another session has the lock: of another process, or an earlier one of this process that the
     /// server believes to be alive. The server is asked to end the latter. For a file it means another process.
@@ -228,7 +228,7 @@ impl FileLock {
     }
 }
 
-/// Return the path without symbolic links: one file has one lock, whatever link leads to it.
+/// Returns the path without symbolic links: one file has one lock, whatever link leads to it.
 pub(super) fn real_path(database: &Path) -> PathBuf {
     std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned())
 }

@@ -374,7 +374,7 @@ fn create_private(path: &Path) {
     }
 }
 
-/// Return whether a released connection may be used again.
+/// Returns whether a released connection may be used again.
 ///
 /// On a full disk SQLite itself ends the transaction that it could not write. The driver's rollback then fails, and the
 /// driver would regard the connection as in that transaction for ever.

@@ -148,13 +148,13 @@ statements! {
         messages, |message| [message.id, message.launch_id, message.package, message.task, message.number, message.method, message.url,
             message.headers.as_str(), message.body, message.created_at, message.give_up_at, message.created_at, MessageStatus::Pending, 0_i64];
 
-    /// Return the packages that have messages to deliver at `now`.
+    /// Returns the packages that have messages to deliver at `now`.
     // Without `MATERIALIZED`, SQLite reads all pending messages by the index of packages.
     pub async fn due_packages(now: Timestamp) -> Vec<String> = values
         "WITH due AS MATERIALIZED (SELECT package FROM outbox_message WHERE status = 'pending' AND next_attempt_at <= $1)
         SELECT DISTINCT package FROM due ORDER BY package";
 
-    /// Return up to `limit` messages of a package to deliver at `now`, the first due first.
+    /// Returns up to `limit` messages of a package to deliver at `now`, the first due first.
     pub async fn due(package: &str, now: Timestamp, limit: i64) -> Vec<DueMessage> = rows
         "SELECT id, attempts FROM outbox_message WHERE status = 'pending' AND package = $1 AND next_attempt_at <= $2
         ORDER BY next_attempt_at LIMIT $3";
@@ -206,7 +206,7 @@ statements! {
         "UPDATE outbox_message SET status = 'discarded', next_attempt_at = NULL, finished_at = $2, host_id = NULL
         WHERE id = $1 AND status IN ('pending', 'dead')";
 
-    /// Return the newest `limit` messages before `before`, of a status and a package if these are given, newest launch first.
+    /// Returns the newest `limit` messages before `before`, of a status and a package if these are given, newest launch first.
     pub async fn list(before: Option<MessageId>, status: Option<MessageStatus>, package: Option<&str>, limit: i64) -> Vec<MessageRow> = rows
         "SELECT id, status, package, task, launch_id, number, method, url, attempts, created_at, next_attempt_at, give_up_at,
             finished_at, answer, error
@@ -214,7 +214,7 @@ statements! {
         ORDER BY id DESC LIMIT $4"
         => [before.unwrap_or(MessageId::LAST), status, package, limit];
 
-    /// Return a message with its content.
+    /// Returns a message with its content.
     pub async fn find(id: MessageId) -> Option<MessageContent> = row
         "SELECT id, status, package, task, launch_id, number, method, url, attempts, created_at, next_attempt_at, give_up_at,
             finished_at, answer, error, headers, body

@@ -202,7 +202,7 @@ statements! {
         ON CONFLICT (package, digest) DO UPDATE SET signature = excluded.signature
         WHERE excluded.signature IS NOT NULL AND excluded.signature IS DISTINCT FROM package_version.signature";
 
-    /// Return the text of the signature of a version; none when it has none.
+    /// Returns the text of the signature of a version; none when it has none.
     pub async fn signature(package: &str, digest: &ArtifactDigest) -> Option<String> = value
         "SELECT signature FROM package_version WHERE package = $1 AND digest = $2 AND signature IS NOT NULL";
 
@@ -230,7 +230,7 @@ statements! {
         FROM package_version v JOIN package p ON p.name = v.package
         WHERE v.decision IS NOT NULL ORDER BY v.package, v.digest";
 
-    /// Return when a person last decided about any version.
+    /// Returns when a person last decided about any version.
     pub async fn last_decided_at() -> Option<Timestamp> = one_value
         "SELECT max(decided_at) FROM package_version";
 }

@@ -63,7 +63,7 @@ words! {
 }
 
 impl PackageRow {
-    /// Return the state of the package.
+    /// Returns the state of the package.
     pub fn state(&self) -> PackageState {
         let is_pending = self.pending_digest.is_some();
         let was_active = self.digest.is_some();
@@ -204,7 +204,7 @@ statements! {
           AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
         RETURNING name";
 
-    /// Return up to `limit` packages, by name, that have been missing since before `before`, and that still define schedules
+    /// Returns up to `limit` packages, by name, that have been missing since before `before`, and that still define schedules
     /// by their code or by a sidecar.
     pub async fn forgotten(before: Timestamp, limit: i64) -> Vec<String> = values
         "SELECT p.name FROM package p WHERE p.missing_since < $1 AND EXISTS (SELECT 1 FROM schedule s
@@ -233,11 +233,11 @@ statements! {
         "SELECT name, manifest FROM package WHERE digest IS NOT NULL
             AND (manifest LIKE '%\"' || $2 || '\"%' OR $1 LIKE name || '%') ORDER BY name LIMIT $3";
 
-    /// Return the bytes of an artifact, if a host ever loaded it and retention has not removed them.
+    /// Returns the bytes of an artifact, if a host ever loaded it and retention has not removed them.
     pub async fn artifact(digest: &ArtifactDigest) -> Option<Vec<u8>> = value
         "SELECT bytes FROM artifact WHERE digest = $1 AND bytes IS NOT NULL";
 
-    /// Return the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
+    /// Returns the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
     pub async fn pins(name: &str) -> Vec<(String, String)> = rows
         "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
         WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";

@@ -43,7 +43,7 @@ impl PartialFile {
         Ok(file)
     }
 
-    /// Return where the file is now.
+    /// Returns where the file is now.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -76,7 +76,7 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Return `path` with `end` after its name.
+/// Returns `path` with `end` after its name.
 pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(end);
@@ -91,7 +91,7 @@ pub fn delete_left(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| fs::remove_file(path).is_ok()).collect()
 }
 
-/// Return the process that writes the partial file of this name, or a file of SQLite beside it; none for other files.
+/// Returns the process that writes the partial file of this name, or a file of SQLite beside it; none for other files.
 fn writer(name: &OsStr) -> Option<Pid> {
     let name = name.to_str()?;
     let name = BESIDE

@@ -111,7 +111,7 @@ impl Kind {
         matches!(self, Kind::Read | Kind::LongRead)
     }
 
-    /// Return the statements that begin the transaction.
+    /// Returns the statements that begin the transaction.
     fn begin(self) -> String {
         const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         match self {
@@ -220,7 +220,7 @@ impl Server {
         })
     }
 
-    /// Return the pool of connections, for statements outside transactions.
+    /// Returns the pool of connections, for statements outside transactions.
     pub(super) fn pool(&self) -> &PgPool {
         &self.pool
     }
@@ -387,14 +387,13 @@ impl Server {
         first.close().await?;
         second.close().await?;
         if is_shared {
-            refused(TRANSACTION_POOLING)
-        } else {
-            Ok(())
+            return refused(TRANSACTION_POOLING);
         }
+        Ok(())
     }
 }
 
-/// Return the process id of the server for this session. A simple query: a pooler knows no prepared statement.
+/// Returns the process id of the server for this session. A simple query: a pooler knows no prepared statement.
 async fn session(connection: &mut PgConnection, sql: &'static str) -> Result<i32> {
     let rows = sqlx::raw_sql(sql).fetch_all(connection).await?;
     let row = rows.last();
@@ -496,7 +495,7 @@ async fn set_bounds(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set.map(|_| ())
 }
 
-/// Return an error when the server has another role than the wanted one.
+/// Returns an error when the server has another role than the wanted one.
 async fn check_role(connection: &mut PgConnection, role: ServerRole) -> Result<(), sqlx::Error> {
     let question = match role {
         ServerRole::Any => return Ok(()),
@@ -513,7 +512,7 @@ async fn check_role(connection: &mut PgConnection, role: ServerRole) -> Result<(
     }
 }
 
-/// Return true when the server answers on an idle connection. The driver closes a connection after an error.
+/// Returns true when the server answers on an idle connection. The driver closes a connection after an error.
 async fn answers(connection: &mut PgConnection, seconds: u64) -> Result<bool, sqlx::Error> {
     let no_answer = |_| sqlx::Error::Protocol("no answer on an idle connection".to_owned());
     let pinged = timeout(Duration::from_secs(seconds), connection.ping()).await;
@@ -523,7 +522,7 @@ async fn answers(connection: &mut PgConnection, seconds: u64) -> Result<bool, sq
 /// The keys of an address that say how TLS is used.
 const SSL_MODE_KEYS: [&str; 2] = ["sslmode", "ssl-mode"];
 
-/// Return the options of the address of one server. The server's certificate is checked unless the server is on this
+/// Returns the options of the address of one server. The server's certificate is checked unless the server is on this
 /// machine, or the address itself says how TLS is used.
 fn options(server: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(server)?

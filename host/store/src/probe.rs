@@ -22,7 +22,7 @@ pub async fn execute(tx: &mut Tx, sql: &str) -> Result {
     Ok(())
 }
 
-/// Return the rows of a query whose columns are all texts; `~` stands for a missing value.
+/// Returns the rows of a query whose columns are all texts; `~` stands for a missing value.
 pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(sql))
         .fetch_all(conn)
@@ -39,7 +39,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
         .collect::<Result<Vec<_>, sqlx::Error>>())?)
 }
 
-/// Return every statement that the database of `tx` can prepare without values.
+/// Returns every statement that the database of `tx` can prepare without values.
 pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
         alert_facts::STATEMENTS,
@@ -82,7 +82,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
     all.filter_map(|statement| statement.text(tx)).collect()
 }
 
-/// Return the statement that finds the unfinished launches of two schedules.
+/// Returns the statement that finds the unfinished launches of two schedules.
 pub fn unfinished(tx: &Tx) -> String {
     match tx {
         Tx::Sqlite(_) => launch::UNFINISHED.with_rows(2).0,
@@ -111,7 +111,7 @@ pub async fn count_steps(tx: &mut Tx, steps: Arc<AtomicU64>) -> Result {
     Ok(())
 }
 
-/// Return how the database would run a statement: the text at the end of each row of its `EXPLAIN`.
+/// Returns how the database would run a statement: the text at the end of each row of its `EXPLAIN`.
 pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(explain))
         .fetch_all(conn)

@@ -91,7 +91,7 @@ statements! {
         WHERE schedule.id = v.column1 AND (schedule.uncounted_before IS NULL OR schedule.uncounted_before < v.column2)"),
         days, |(schedule, day)| [*schedule, *day];
 
-    /// Return the day before which counts of a schedule were removed: which of those slots are settled is not known any
+    /// Returns the day before which counts of a schedule were removed: which of those slots are settled is not known any
     /// more.
     pub async fn uncounted_before(schedule: ScheduleId) -> Option<i64> = one_value
         "SELECT uncounted_before FROM schedule WHERE id = $1";
@@ -110,31 +110,31 @@ statements! {
         GROUP BY r.schedule_id, r.status"),
         schedules, |schedule| [*schedule, since];
 
-    /// Return the days from `first` to `last` with a slot that a backfill does not launch again, and whose launch was
+    /// Returns the days from `first` to `last` with a slot that a backfill does not launch again, and whose launch was
     /// removed.
     pub async fn settled_days(schedule: ScheduleId, first: i64, last: i64) -> Vec<i64> = values
         "SELECT DISTINCT slot_day FROM removed_launches
         WHERE schedule_id = $1 AND slot_day >= $2 AND slot_day <= $3 AND settled > 0 ORDER BY slot_day";
 
-    /// Return the last of the days from `first` to `last` with slots whose launches were removed, of one schedule.
+    /// Returns the last of the days from `first` to `last` with slots whose launches were removed, of one schedule.
     pub async fn last_day(schedule: ScheduleId, first: i64, last: i64) -> Option<i64> = one_value
         "SELECT max(slot_day) FROM removed_launches WHERE schedule_id = $1 AND slot_day >= $2 AND slot_day <= $3";
 
-    /// Return how many launches of the slots of a day were removed, of one schedule.
+    /// Returns how many launches of the slots of a day were removed, of one schedule.
     pub async fn of_day(schedule: ScheduleId, day: i64) -> Option<RemovedDay> = row
         "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
         WHERE schedule_id = $1 AND slot_day = $2 HAVING count(*) > 0";
 
-    /// Return how many launches of a day were removed, by slot or by decision, of all schedules.
+    /// Returns how many launches of a day were removed, by slot or by decision, of all schedules.
     // A launch is decided on the day of its slot or soon after, so the index leads to few rows besides.
     pub async fn of_all(day: i64) -> Option<RemovedDay> = row
         "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
         WHERE decided_day >= $1 AND decided_day <= $1 + 2 AND (slot_day = $1 OR decided_day = $1) HAVING count(*) > 0";
 
-    /// Return the newest day of a decision whose launch was removed.
+    /// Returns the newest day of a decision whose launch was removed.
     pub async fn newest_day() -> Option<i64> = one_value "SELECT max(decided_day) FROM removed_launches";
 
-    /// Return the newest day of a decision whose launch was removed, of the schedules called `schedule`.
+    /// Returns the newest day of a decision whose launch was removed, of the schedules called `schedule`.
     pub async fn newest_day_of(schedule: &str) -> Option<i64> = one_value
         "SELECT max(decided_day) FROM removed_launches WHERE schedule_id IN (
             SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NULL
@@ -166,7 +166,7 @@ impl Group {
     }
 }
 
-/// Return the first day (in UTC) that begins at `since` or later.
+/// Returns the first day (in UTC) that begins at `since` or later.
 pub(super) fn first_whole_day(since: Timestamp) -> i64 {
     since.minus(Duration::from_micros(1)).day() + 1
 }

@@ -68,7 +68,7 @@ impl RestoreTarget {
         }
     }
 
-    /// Return the path of the database, without links.
+    /// Returns the path of the database, without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -206,7 +206,7 @@ fn unless_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Return the error of a file operation.
+/// Returns the error of a file operation.
 fn of_file(path: &Path, error: &io::Error) -> DbError {
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space first",

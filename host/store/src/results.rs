@@ -15,7 +15,7 @@ use campanile_model::status::FailureKind;
 /// The result or the failure of a launch that ended: its schedule, its slot, and the JSON.
 pub(super) type LastResult<'a> = (ScheduleId, Timestamp, Option<Cow<'a, str>>);
 
-/// Return a failure, which is stored as a JSON object.
+/// Returns a failure, which is stored as a JSON object.
 pub(super) fn failure(
     schedule: ScheduleId,
     slot: Timestamp,
@@ -58,7 +58,7 @@ statements! {
                 OR schedule_result.success_scheduled_time < excluded.failure_scheduled_time)",
     );
 
-    /// Return how the last launches of schedules ended. A schedule without a launch that ended is left out.
+    /// Returns how the last launches of schedules ended. A schedule without a launch that ended is left out.
     pub async fn last(schedules: &[ScheduleId]) -> Vec<LastEnds> = rows_batch
         Batch::new("SELECT m.schedule_id, m.result, m.failure FROM schedule_result m JOIN (VALUES ($1)) AS v ON m.schedule_id = v.column1"),
         schedules, |schedule| [*schedule];

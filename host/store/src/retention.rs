@@ -92,35 +92,35 @@ statements! {
         postgres: "SELECT pg_try_advisory_xact_lock(720116, hashtext(current_schema()))",
     };
 
-    /// Return up to `limit` launches after `after` and before `before`, in the order of ids.
+    /// Returns up to `limit` launches after `after` and before `before`, in the order of ids.
     pub async fn launches(after: LaunchId, before: LaunchId, limit: i64) -> Vec<OldLaunch> = rows
         old_launches!("id > $1 AND id < $2 ORDER BY id LIMIT $3");
 
-    /// Return up to `limit` launches of a schedule after the launch `after` of the slot `slot`, of slots before `before`.
+    /// Returns up to `limit` launches of a schedule after the launch `after` of the slot `slot`, of slots before `before`.
     pub async fn launches_of(
         schedule: ScheduleId, slot: Timestamp, after: LaunchId, before: Timestamp, limit: i64,
     ) -> Vec<OldLaunch> = rows
         old_launches!("schedule_id = $1 AND (scheduled_time, id) > ($2, $3) AND scheduled_time < $4
             ORDER BY scheduled_time, id LIMIT $5");
 
-    /// Return up to `limit` launches with recorded calls, after `after` and before `before`, in the order of ids.
+    /// Returns up to `limit` launches with recorded calls, after `after` and before `before`, in the order of ids.
     pub async fn called(after: LaunchId, before: LaunchId, limit: i64) -> Vec<CalledLaunch> = rows
         "SELECT l.id, l.finished_at FROM (SELECT DISTINCT launch_id FROM task_run
             WHERE launch_id > $1 AND launch_id < $2 ORDER BY launch_id LIMIT $3) AS t
         JOIN launch l ON l.id = t.launch_id ORDER BY l.id";
 
-    /// Return the policies of schedules, also of removed ones.
+    /// Returns the policies of schedules, also of removed ones.
     pub async fn policies_of(schedules: &[ScheduleId]) -> Vec<SchedulePolicies> = rows_batch
         Batch::new(schedule_policies!("JOIN (VALUES ($1)) AS v ON s.id = v.column1")),
         schedules, |schedule| [*schedule];
 
-    /// Return up to `limit` schedules after `after` in the order of ids, also removed ones: those whose policies may set an
+    /// Returns up to `limit` schedules after `after` in the order of ids, also removed ones: those whose policies may set an
     /// age.
     // A partial index finds them, however many schedules there are.
     pub async fn policies_with_age(after: ScheduleId, limit: i64) -> Vec<SchedulePolicies> = rows
         schedule_policies!("WHERE r.policies LIKE '%\"retention\"%' AND r.schedule_id > $1 ORDER BY r.schedule_id LIMIT $2");
 
-    /// Return from which slots on the launches of a schedule are its newest `any` and, of those with an outcome, its newest
+    /// Returns from which slots on the launches of a schedule are its newest `any` and, of those with an outcome, its newest
     /// `with_outcome`. Both numbers are at least 1.
     // The index `launch_schedule` yields the newest slots first.
     pub async fn newest_slots(schedule: ScheduleId, any: i64, with_outcome: i64) -> NewestSlots = one_row
@@ -132,11 +132,11 @@ statements! {
                 ORDER BY scheduled_time DESC LIMIT 1) AS of_slots"
         => [schedule, any - 1, with_outcome - 1];
 
-    /// Return the launches that an unfinished launch refers to: those that displace it.
+    /// Returns the launches that an unfinished launch refers to: those that displace it.
     pub async fn displacing() -> Vec<LaunchId> = values
         "SELECT overlaps_id FROM launch WHERE status IN ('running', 'waiting') AND overlaps_id IS NOT NULL";
 
-    /// Return the ids of the running backfills.
+    /// Returns the ids of the running backfills.
     pub async fn running_backfills() -> Vec<BackfillId> = values "SELECT id FROM backfill WHERE status = 'running'";
 
     /// Delete the lost runs of these launches.
@@ -156,7 +156,7 @@ statements! {
         "DELETE FROM backfill WHERE status <> 'running' AND finished_at < $1
             AND NOT EXISTS (SELECT 1 FROM launch l WHERE l.backfill_id = backfill.id)";
 
-    /// Return up to `limit` hosts that ended before `before` and that no row refers to. A drained one stays, for its next process. Launches of slots from `until` on are
+    /// Returns up to `limit` hosts that ended before `before` and that no row refers to. A drained one stays, for its next process. Launches of slots from `until` on are
     /// not searched: a host cannot have decided or claimed a launch whose slot came after its end.
     pub async fn unused_hosts(before: Timestamp, until: LaunchId, limit: i64) -> Vec<HostId> = values
         "SELECT h.id FROM host h WHERE h.ended_at < $1 AND h.drained_at IS NULL
@@ -171,7 +171,7 @@ statements! {
         Batch::new("DELETE FROM host WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v) AND (ended_at IS NOT NULL) IS TRUE"),
         hosts, |host| [*host];
 
-    /// Return up to `limit` artifacts that nothing has needed since `since`: each belongs only to versions that another
+    /// Returns up to `limit` artifacts that nothing has needed since `since`: each belongs only to versions that another
     /// version had replaced by then.
     pub async fn unused_artifacts(since: Timestamp, limit: i64) -> Vec<ArtifactDigest> = values
         concat!("SELECT digest FROM artifact WHERE stored_at < $1 AND ", unused_artifact!(), "

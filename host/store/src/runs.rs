@@ -65,17 +65,17 @@ macro_rules! select_runs {
 pub(super) use select_runs;
 
 statements! {
-    /// Return the numbers of the lost runs of a launch, the earliest first.
+    /// Returns the numbers of the lost runs of a launch, the earliest first.
     pub async fn lost_of_launch(launch: LaunchId) -> Vec<i64> = values
         "SELECT number FROM lost_run WHERE launch_id = $1 ORDER BY number";
 
-    /// Return the newest `limit` runs before the run `number` of `launch`, newest launch first.
+    /// Returns the newest `limit` runs before the run `number` of `launch`, newest launch first.
     pub(super) async fn list_before(launch: LaunchId, number: i64, limit: i64) -> Vec<RunRow> = rows
         select_runs!("l.id <= $1 AND (l.id < $1 OR l.recoveries + 1 < $2) ORDER BY l.id DESC LIMIT $3",
         "r.launch_id <= $1 AND (r.launch_id < $1 OR r.number < $2) ORDER BY r.launch_id DESC, r.number DESC LIMIT $3",
         "ORDER BY launch_id DESC, number DESC LIMIT $3");
 
-    /// Return the newest `limit` runs of a schedule before the run `number` of the launch `before` with its slot, newest
+    /// Returns the newest `limit` runs of a schedule before the run `number` of the launch `before` with its slot, newest
     /// slot first.
     pub(super) async fn of_schedule_before(
         schedule: ScheduleId, before: (Timestamp, LaunchId), number: i64, limit: i64,
@@ -87,19 +87,19 @@ statements! {
         "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
         => [schedule, before.0, before.1, number, limit];
 
-    /// Return the run of that id.
+    /// Returns the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row
         select_runs!("l.id = $1 AND l.recoveries + 1 = $2", "l.id = $1 AND r.number = $2", "")
         => [run.launch(), run.number()];
 }
 
-/// Return the newest `limit` runs before `before`, newest launch first.
+/// Returns the newest `limit` runs before `before`, newest launch first.
 pub async fn list(tx: &mut Tx, before: Option<RunId>, limit: i64) -> Result<Vec<RunRow>> {
     let before = before.unwrap_or(RunId::LAST);
     list_before(tx, before.launch(), before.number(), limit).await
 }
 
-/// Return the newest `limit` runs before `before` of the schedule called `schedule`, newest slot first. If no schedule has
+/// Returns the newest `limit` runs before `before` of the schedule called `schedule`, newest slot first. If no schedule has
 /// that name now, return those of the removed schedules that had it.
 pub async fn list_of(
     tx: &mut Tx,

@@ -3,7 +3,7 @@
 use super::sql::{locking, statements};
 
 statements! {
-    /// Return the policies, a JSON object. No other transaction changes them before this one ends.
+    /// Returns the policies, a JSON object. No other transaction changes them before this one ends.
     pub async fn get() -> Option<String> = value locking!(
         "SELECT policies FROM schedule_default WHERE id = 1",
         "FOR SHARE"

@@ -93,12 +93,12 @@ pub struct History {
 }
 
 impl History {
-    /// Return how many launches count towards `max_launches`.
+    /// Returns how many launches count towards `max_launches`.
     pub fn launches_made(&self) -> u64 {
         u64::try_from(self.launches).unwrap_or_default()
     }
 
-    /// Return the slots that a person skipped and that may not be decided yet.
+    /// Returns the slots that a person skipped and that may not be decided yet.
     pub fn skipped_slots(&self) -> BTreeSet<Timestamp> {
         // Only this program writes the list.
         let list = self.skips.as_deref();
@@ -253,7 +253,7 @@ statements! {
         Batch::new("UPDATE schedule SET revision = v.column2, updated_at = v.column3 FROM (VALUES ($1, $2, $3)) AS v WHERE schedule.id = v.column1"),
         revisions, |row| [row.schedule_id, row.revision, row.since];
 
-    /// Return the earliest next slot or end of a pause over all schedules.
+    /// Returns the earliest next slot or end of a pause over all schedules.
     pub async fn next_due() -> Option<Timestamp> = one_value
         "SELECT min(at) FROM (
             SELECT min(next_slot) AS at FROM schedule WHERE next_slot IS NOT NULL
@@ -300,56 +300,56 @@ statements! {
     pub async fn set_skips(id: ScheduleId, skips: Option<&str>, now: Timestamp) -> () = run
         "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
 
-    /// Return a schedule whose pause has ended, for this transaction to resume. One at a time: it may have many slots to
+    /// Returns a schedule whose pause has ended, for this transaction to resume. One at a time: it may have many slots to
     /// decide.
     pub async fn expired_pause(now: Timestamp) -> Vec<ScheduleId> = values locking!(
         "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1",
         "FOR UPDATE SKIP LOCKED"
     );
 
-    /// Return the name of a schedule, also of a removed one.
+    /// Returns the name of a schedule, also of a removed one.
     pub async fn name(id: ScheduleId) -> Option<String> = value
         concat!("SELECT r.name", current_revision!(), "WHERE s.id = $1");
 
-    /// Return the schedule of that name.
+    /// Returns the schedule of that name.
     pub async fn find(name: &str) -> Option<Schedule> = row
         select_schedules!("WHERE s.name = $1 AND s.deleted_at IS NULL");
 
-    /// Return the removed schedules that had this name.
+    /// Returns the removed schedules that had this name.
     pub(super) async fn removed(name: &str) -> Vec<ScheduleId> = values
         "SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NOT NULL ORDER BY id";
 
-    /// Return all schedules by name, without removed ones.
+    /// Returns all schedules by name, without removed ones.
     ///
     /// That may be a million: only the import of a crontab and a restore need all of them.
     pub async fn all() -> Vec<Schedule> = rows
         select_schedules!("WHERE s.deleted_at IS NULL ORDER BY s.name");
 
-    /// Return up to `limit` schedules by name, those after the name `after`, without removed ones.
+    /// Returns up to `limit` schedules by name, those after the name `after`, without removed ones.
     pub async fn list(after: Option<&str>, limit: i64) -> Vec<Schedule> = rows
         select_schedules!("WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
         => [after.unwrap_or_default(), limit];
 
-    /// Return up to `limit` schedules whose names match `pattern`, after the name `after`, by name.
+    /// Returns up to `limit` schedules whose names match `pattern`, after the name `after`, by name.
     pub async fn list_like(pattern: &str, after: Option<&str>, limit: i64) -> Vec<Schedule> = rows
         select_schedules!("WHERE s.deleted_at IS NULL AND s.name LIKE $1 AND s.name > $2 ORDER BY s.name LIMIT $3")
         => [pattern, after.unwrap_or_default(), limit];
 
-    /// Return what a search looks at, of up to `limit` schedules after the name `after`, by name.
+    /// Returns what a search looks at, of up to `limit` schedules after the name `after`, by name.
     pub async fn texts(after: &str, limit: i64) -> Vec<ScheduleTexts> = rows
         concat!("SELECT s.name, s.package, r.expression, s.pause_note, s.enabled, s.next_slot", current_revision!(),
         "WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2");
 
-    /// Return up to `limit` names of schedules, without removed ones.
+    /// Returns up to `limit` names of schedules, without removed ones.
     pub async fn names(limit: i64) -> Vec<String> = values
         "SELECT name FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $1";
 
-    /// Return the schedules that have these names, in no order.
+    /// Returns the schedules that have these names, in no order.
     pub async fn named(names: &[&str]) -> Vec<Schedule> = rows_batch
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
         names, |name| [*name];
 
-    /// Return the names of schedules, also of removed ones.
+    /// Returns the names of schedules, also of removed ones.
     pub async fn names_of(ids: &[ScheduleId]) -> Vec<(ScheduleId, String)> = rows_batch
         Batch::new("SELECT s.id, s.name FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1"),
         ids, |id| [*id];
@@ -359,7 +359,7 @@ statements! {
         Batch::new("SELECT s.name, s.origin, s.package FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),
         names, |name| [*name];
 
-    /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, with an unfinished launch,
+    /// Returns the ids of the schedules with a slot before `until`, the earliest `limit` of them, with an unfinished launch,
     /// or among the first `listed` by name.
     // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn with_slot_or_launch(until: Timestamp, limit: i64, listed: i64) -> Vec<ScheduleId> = values
@@ -369,7 +369,7 @@ statements! {
         UNION SELECT schedule_id FROM launch WHERE status = 'open' AND schedule_id > $4
         UNION SELECT schedule_id FROM launch WHERE status = 'queued'" => [until, limit, listed, ScheduleId::FIRST];
 
-    /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, among the first `listed` by name,
+    /// Returns the ids of the schedules with a slot before `until`, the earliest `limit` of them, among the first `listed` by name,
     /// or with one of `limit` running or waiting launches, `limit` open launches and `limit` queued launches.
     // A backlog may have launches of every schedule.
     // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
@@ -381,31 +381,31 @@ statements! {
         UNION SELECT schedule_id FROM (SELECT schedule_id FROM launch WHERE status = 'queued' LIMIT $2) AS queued"
         => [until, limit, listed, ScheduleId::FIRST];
 
-    /// Return the schedules that have these ids, in no order, without removed ones.
+    /// Returns the schedules that have these ids, in no order, without removed ones.
     pub async fn with_ids(ids: &[ScheduleId]) -> Vec<Schedule> = rows_batch
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE (s.deleted_at IS NULL) IS TRUE")),
         ids, |id| [*id];
 
-    /// Return the names of the schedules that launch a package, without removed ones: the first `limit` of them by name.
+    /// Returns the names of the schedules that launch a package, without removed ones: the first `limit` of them by name.
     pub async fn names_of_package(package: &str, limit: i64) -> Vec<String> = values
         "SELECT name FROM schedule WHERE deleted_at IS NULL AND package = $1 ORDER BY name LIMIT $2";
 
-    /// Return the names and origins of the first `limit` schedules by name that launch a package, without removed ones and
+    /// Returns the names and origins of the first `limit` schedules by name that launch a package, without removed ones and
     /// those that the package or its sidecar defines.
     pub async fn others_of_package(package: &str, limit: i64) -> Vec<(String, Origin)> = rows
         "SELECT name, origin FROM schedule WHERE deleted_at IS NULL AND package = $1 AND origin IN ('operator', 'file')
         ORDER BY name LIMIT $2";
 
-    /// Return the names and tasks of the schedules that launch one task of a package, by name, without removed ones.
+    /// Returns the names and tasks of the schedules that launch one task of a package, by name, without removed ones.
     pub async fn tasks_of_package(package: &str) -> Vec<(String, String)> = rows
         concat!("SELECT s.name, r.task", current_revision!(), "WHERE s.deleted_at IS NULL AND s.package = $1 AND r.task IS NOT NULL ORDER BY s.name");
 
-    /// Return the schedules that a package or its sidecar defines, by name, without removed ones.
+    /// Returns the schedules that a package or its sidecar defines, by name, without removed ones.
     // For the order of `s.name`, SQLite would take `schedule_package`, and read all the operator's schedules of the package.
     pub async fn defined_by_package(package: &str) -> Vec<Schedule> = rows
         select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY r.name");
 
-    /// Return the schedules of the schedules file, by name, without removed ones.
+    /// Returns the schedules of the schedules file, by name, without removed ones.
     pub async fn defined_by_file() -> Vec<Schedule> = rows
         select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin = 'file' ORDER BY s.name");
 
@@ -413,7 +413,7 @@ statements! {
     pub async fn is_any_of_file() -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM schedule WHERE deleted_at IS NULL AND origin <> 'operator' AND origin = 'file')";
 
-    /// Return up to `limit` enabled schedules in the order of ids, those after `after`.
+    /// Returns up to `limit` enabled schedules in the order of ids, those after `after`.
     pub async fn page(after: Option<ScheduleId>, limit: i64) -> Vec<Schedule> = rows
         select_schedules!("WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
         => [after.unwrap_or(ScheduleId::FIRST), limit];
@@ -439,11 +439,11 @@ statements! {
         "SELECT id FROM schedule WHERE deleted_at IS NULL AND origin <> 'operator' AND origin = 'file' ORDER BY id", "FOR UPDATE"
     );
 
-    /// Return the schedules whose rule counts from the end of the last launch.
+    /// Returns the schedules whose rule counts from the end of the last launch.
     pub async fn after_completion() -> Vec<ScheduleId> = values
         concat!("SELECT s.id", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'");
 
-    /// Return the names of all schedules whose rule is `@reboot`, and perhaps of others, in the order of their ids, as every
+    /// Returns the names of all schedules whose rule is `@reboot`, and perhaps of others, in the order of their ids, as every
     /// transaction locks them. It reads all schedules.
     pub async fn at_host_start() -> Vec<String> = values
         concat!("SELECT s.name", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'cron' AND r.expression LIKE '%@reboot%' ORDER BY s.id");
@@ -484,7 +484,7 @@ statements! {
             step.caught_up.map(|(decided_at, _)| decided_at), step.caught_up.map(|(_, fire_time)| fire_time),
         ];
 
-    /// Return the states of schedules, also of removed ones, in the order of ids.
+    /// Returns the states of schedules, also of removed ones, in the order of ids.
     pub async fn states(ids: &[ScheduleId]) -> Vec<ScheduleState> = rows_batch
         Batch::new(concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1 ORDER BY s.id")),
         ids, |id| [*id];
@@ -507,7 +507,7 @@ statements! {
             &row.policies, &row.defaults, &row.args, &row.context, row.since,
         ];
 
-    /// Return revisions of schedules, also of removed ones.
+    /// Returns revisions of schedules, also of removed ones.
     pub async fn revisions(revisions: &[(ScheduleId, i64)]) -> Vec<Revision> = rows_batch
         Batch::new(concat!("SELECT ", revision_columns!(), " FROM schedule_revision r JOIN (VALUES ($1, $2)) AS v
         ON r.schedule_id = v.column1 AND r.revision = v.column2")),
@@ -587,7 +587,7 @@ pub async fn revise(
     Ok(revised)
 }
 
-/// Return the schedule that has this name, or else the removed ones that had it.
+/// Returns the schedule that has this name, or else the removed ones that had it.
 pub(super) async fn ids_named(tx: &mut Tx, name: &str) -> Result<Vec<ScheduleId>> {
     match find(tx, name).await? {
         Some(schedule) => Ok(vec![schedule.state.id]),
@@ -595,12 +595,12 @@ pub(super) async fn ids_named(tx: &mut Tx, name: &str) -> Result<Vec<ScheduleId>
     }
 }
 
-/// Return the state of a schedule, also of a removed one.
+/// Returns the state of a schedule, also of a removed one.
 pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>> {
     Ok(states(tx, &[id]).await?.pop())
 }
 
-/// Return one revision of a schedule, also of a removed one.
+/// Returns one revision of a schedule, also of a removed one.
 pub async fn revision(tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Option<Revision>> {
     Ok(revisions(tx, &[(id, revision)]).await?.pop())
 }

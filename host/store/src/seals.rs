@@ -64,34 +64,34 @@ statements! {
     const INSERT: &str = "INSERT INTO seal (number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (number) DO NOTHING";
 
-    /// Return the last seal.
+    /// Returns the last seal.
     pub async fn newest() -> Option<Seal> = row
         "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         ORDER BY number DESC LIMIT 1";
 
-    /// Return the leaves of the seals whose spans end after `after`, where they are kept.
+    /// Returns the leaves of the seals whose spans end after `after`, where they are kept.
     pub async fn leaves_after(after: Timestamp) -> Vec<Vec<u8>> = values
         "SELECT leaves FROM seal WHERE leaves IS NOT NULL AND until_at > $1 ORDER BY until_at";
 
-    /// Return up to `limit` seals after the number `after`, in their order.
+    /// Returns up to `limit` seals after the number `after`, in their order.
     pub async fn page(after: i64, limit: i64) -> Vec<Seal> = rows
         "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         WHERE number > $1 ORDER BY number LIMIT $2";
 
-    /// Return up to `limit` launches that were decided from `since` to before `until`, in this order.
+    /// Returns up to `limit` launches that were decided from `since` to before `until`, in this order.
     pub async fn decided(since: Timestamp, until: Timestamp, limit: i64) -> Vec<FinishedLaunch> = rows
         concat!("SELECT ", finished_launch_columns!(), " FROM launch WHERE decided_at >= $1 AND decided_at < $2 ORDER BY decided_at LIMIT $3");
 
-    /// Return launches by their ids.
+    /// Returns launches by their ids.
     pub async fn launches(ids: &[LaunchId]) -> Vec<FinishedLaunch> = rows_batch
         Batch::new(concat!("SELECT ", finished_launch_columns!(), " FROM launch WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)")),
         ids, |id| [*id];
 
-    /// Return up to `limit` events from `since` to before `until`, in the order of their times.
+    /// Returns up to `limit` events from `since` to before `until`, in the order of their times.
     pub async fn events(since: Timestamp, until: Timestamp, limit: i64) -> Vec<Event> = rows
         concat!("SELECT ", event_columns!(), " FROM event WHERE at >= $1 AND at < $2 ORDER BY at LIMIT $3");
 
-    /// Return the time of the oldest event.
+    /// Returns the time of the oldest event.
     pub async fn oldest_event() -> Option<Timestamp> = one_value "SELECT min(at) FROM event";
 
     /// Remove the leaves of up to `limit` seals of spans that ended before `before`. Return how many.
@@ -99,11 +99,11 @@ statements! {
         "UPDATE seal SET leaves = NULL WHERE number IN
             (SELECT number FROM seal WHERE leaves IS NOT NULL AND until_at < $1 ORDER BY until_at LIMIT $2)";
 
-    /// Return up to `limit` schedules after `after`, also removed ones, in the order of ids.
+    /// Returns up to `limit` schedules after `after`, also removed ones, in the order of ids.
     pub async fn schedules(after: ScheduleId, limit: i64) -> Vec<VerifiedSchedule> = rows
         "SELECT id, created_at, cursor_at, uncounted_before FROM schedule WHERE id > $1 ORDER BY id LIMIT $2";
 
-    /// Return up to `limit` decisions about slots of a schedule, of slots after `after` and up to `until`, in this order.
+    /// Returns up to `limit` decisions about slots of a schedule, of slots after `after` and up to `until`, in this order.
     pub async fn slots(schedule: ScheduleId, after: Timestamp, until: Timestamp, limit: i64) -> Vec<SlotRow> = rows
         "SELECT l.id, l.kind, l.scheduled_time, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
             coalesce(l.slot_count, 1) AS slot_count, l.schedule_revision, h.tzdata_version
@@ -111,18 +111,18 @@ statements! {
         WHERE l.schedule_id = $1 AND l.scheduled_time > $2 AND l.scheduled_time <= $3 AND l.kind IN ('schedule', 'catchup')
             AND l.retry_of IS NULL ORDER BY l.scheduled_time LIMIT $4";
 
-    /// Return the last slot of the decision about a range of slots that begins up to `at` and ends later, if there is one.
+    /// Returns the last slot of the decision about a range of slots that begins up to `at` and ends later, if there is one.
     // Such a range is among the newest decisions up to `at`.
     pub async fn range_over(schedule: ScheduleId, at: Timestamp) -> Option<Timestamp> = one_value
         "SELECT max(r.last_scheduled_time) FROM (SELECT l.last_scheduled_time FROM launch l
             WHERE l.schedule_id = $1 AND l.scheduled_time <= $2 AND l.kind IN ('schedule', 'catchup') AND l.retry_of IS NULL
             ORDER BY l.scheduled_time DESC LIMIT 16) AS r WHERE r.last_scheduled_time > $2";
 
-    /// Return the digests of all artifacts. Those whose bytes are stored come with true.
+    /// Returns the digests of all artifacts. Those whose bytes are stored come with true.
     pub async fn artifacts() -> Vec<(ArtifactDigest, bool)> = rows
         "SELECT digest, bytes IS NOT NULL FROM artifact ORDER BY digest";
 
-    /// Return how many lost runs each of these launches has; one without any is left out.
+    /// Returns how many lost runs each of these launches has; one without any is left out.
     pub async fn lost_runs(launches: &[LaunchId]) -> Vec<(LaunchId, i64)> = rows_batch
         Batch::new("SELECT launch_id, count(*) FROM lost_run WHERE launch_id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)
             GROUP BY launch_id"),

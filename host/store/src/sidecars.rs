@@ -34,7 +34,7 @@ statements! {
         "DELETE FROM package_sidecar
         WHERE host IN (SELECT h.name FROM host h WHERE h.id = $1) AND package = $2";
 
-    /// Return the packages that hosts of the same name as `host` had and did not find removed.
+    /// Returns the packages that hosts of the same name as `host` had and did not find removed.
     pub async fn packages(host: HostId) -> Vec<String> = values
         "SELECT s.package FROM package_sidecar s JOIN host h ON h.name = s.host
         WHERE h.id = $1 ORDER BY s.package";

@@ -81,7 +81,7 @@ statements! {
         postgres: "SELECT ''::text, ''::text, CAST(0 AS BIGINT)",
     };
 
-    /// Return the bytes that rows and indexes occupy; on Postgres an estimate.
+    /// Returns the bytes that rows and indexes occupy; on Postgres an estimate.
     ///
     /// Removing rows lowers it at once, although the files keep their size.
     // All rows count as large as the newest ones. The sizes of an index entry and of the header of a row are guesses.
@@ -98,19 +98,19 @@ statements! {
             AS BIGINT)",
     };
 
-    /// Return about how many launches there are.
+    /// Returns about how many launches there are.
     pub async fn launch_rows() -> i64 = one_value Locking {
         sqlite: "SELECT coalesce((SELECT max(rowid) FROM launch) - (SELECT min(rowid) FROM launch) + 1, 0)",
         postgres: "SELECT coalesce((SELECT n_live_tup FROM pg_stat_user_tables
             WHERE schemaname = current_schema() AND relname = 'launch'), 0)",
     };
 
-    /// Return what the tasks of packages have added to the record, of the `limit` packages that added the most.
+    /// Returns what the tasks of packages have added to the record, of the `limit` packages that added the most.
     // The sum of a namespace has a name that ends in a slash.
     pub async fn packages(limit: i64) -> Vec<PackageSize> = rows
         "SELECT package, CAST(sum(bytes) AS BIGINT) AS bytes FROM package_record WHERE package NOT LIKE '%/' GROUP BY package ORDER BY 2 DESC, package LIMIT $1";
 
-    /// Return the slot of the oldest launch.
+    /// Returns the slot of the oldest launch.
     pub async fn oldest_launch() -> Option<Timestamp> = value "SELECT scheduled_time FROM launch ORDER BY id LIMIT 1";
 
     /// Count launches among the `limit` oldest: for each kind of end, those that ended before its instant. A kind without an
@@ -185,7 +185,7 @@ async fn estimate(tx: &mut Tx, used_bytes: i64) -> Result<Vec<TableSize>> {
     Ok(sizes.collect())
 }
 
-/// Return about how many rows a table of SQLite has, and the average bytes of its newest ones.
+/// Returns about how many rows a table of SQLite has, and the average bytes of its newest ones.
 async fn sample(tx: &mut Tx, table: &str, columns: &str) -> Result<(i64, f64)> {
     let sql = format!(
         "SELECT coalesce((SELECT max(rowid) FROM {table}) - (SELECT min(rowid) FROM {table}) + 1, 0),

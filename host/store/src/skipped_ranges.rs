@@ -23,13 +23,13 @@ statements! {
 /// The longest range, in microseconds. Statistics count all slots of a row when its first slot was decided.
 const RANGE_MICROS: i64 = 3_600 * 1_000_000;
 
-/// Return the hour of a slot, in UTC: its number since the epoch. A range has slots of one hour.
+/// Returns the hour of a slot, in UTC: its number since the epoch. A range has slots of one hour.
 pub fn hour(slot: Timestamp) -> i64 {
     slot.micros().div_euclid(RANGE_MICROS)
 }
 
 /// Extend the last recorded range of each schedule by slots that were skipped for the same reason in the same hour.
-/// Return the schedules whose range was extended; the decisions about the others need rows of their own.
+/// Returns the schedules whose range was extended; the decisions about the others need rows of their own.
 ///
 /// There must be at most one decision for each schedule, with its first slots after the cursor.
 pub async fn extend(tx: &mut Tx, skips: &[&NewLaunch]) -> Result<Vec<ScheduleId>> {

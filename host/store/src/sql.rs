@@ -18,7 +18,7 @@ use super::Tx;
 
 /// A statement that a test prepares on each database.
 pub(super) trait Statement {
-    /// Return the text for the database of `tx`. `None` if that database cannot prepare it before values are bound.
+    /// Returns the text for the database of `tx`. `None` if that database cannot prepare it before values are bound.
     fn text(&self, tx: &Tx) -> Option<String>;
 }
 
@@ -30,7 +30,7 @@ impl<S: Sql> Statement for S {
 
 /// A statement whose text does not depend on values.
 pub(super) trait Sql {
-    /// Return the text for the database of `tx`.
+    /// Returns the text for the database of `tx`.
     fn sql(&self, tx: &Tx) -> &'static str;
 }
 
@@ -122,7 +122,7 @@ impl Batch {
         }
     }
 
-    /// Return the statement for SQLite with at least `rows` rows: `… VALUES (?,?), (?,?) …`. Values that are not bound are
+    /// Returns the statement for SQLite with at least `rows` rows: `… VALUES (?,?), (?,?) …`. Values that are not bound are
     /// null.
     ///
     /// SQLite handles `$1` as a named parameter, and looking up thousands of names takes longer than writing the rows.
@@ -150,7 +150,7 @@ impl Batch {
         AssertSqlSafe(sql)
     }
 
-    /// Return the statement for Postgres, to which an array is bound for each column.
+    /// Returns the statement for Postgres, to which an array is bound for each column.
     pub fn with_arrays(&self) -> AssertSqlSafe<String> {
         let (head, row, tail) = split(self.text.postgres);
         let head = head.strip_suffix("VALUES ").unwrap_or(head);
@@ -341,7 +341,7 @@ macro_rules! fetch {
     }};
 }
 
-/// Return all rows of a query.
+/// Returns all rows of a query.
 macro_rules! rows {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_all, $($query),+) };
 }
@@ -361,27 +361,27 @@ macro_rules! readable_rows {
     }};
 }
 
-/// Return the row of a query, if there is one.
+/// Returns the row of a query, if there is one.
 macro_rules! row {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_optional, $($query),+) };
 }
 
-/// Return the row of a query that always has one.
+/// Returns the row of a query that always has one.
 macro_rules! one_row {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_one, $($query),+) };
 }
 
-/// Return the only column of all rows of a query.
+/// Returns the only column of all rows of a query.
 macro_rules! values {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_all, $($query),+) };
 }
 
-/// Return the only value of a query, if there is a row.
+/// Returns the only value of a query, if there is a row.
 macro_rules! value {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_optional, $($query),+) };
 }
 
-/// Return the only value of a query that always has a row.
+/// Returns the only value of a query that always has a row.
 macro_rules! one_value {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_one, $($query),+) };
 }

@@ -203,25 +203,25 @@ statements! {
         JOIN (VALUES ($1, $2)) AS v ON l.schedule_id = v.column1 AND l.scheduled_time >= v.column2 GROUP BY l.schedule_id")),
         schedules, |schedule| [*schedule, since];
 
-    /// Return start and end of the newest `limit` launches that were decided since `since` and whose last run succeeded or failed.
+    /// Returns start and end of the newest `limit` launches that were decided since `since` and whose last run succeeded or failed.
     pub async fn executions(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT started_at, finished_at FROM launch
         WHERE decided_at >= $1 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL AND finished_at IS NOT NULL
         ORDER BY decided_at DESC LIMIT $2";
 
-    /// Return the same of the newest `limit` launches of a schedule with a slot since `since`.
+    /// Returns the same of the newest `limit` launches of a schedule with a slot since `since`.
     pub async fn executions_of(schedule: ScheduleId, since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT started_at, finished_at FROM launch
         WHERE schedule_id = $1 AND scheduled_time >= $2 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL
             AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $3";
 
-    /// Return fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
+    /// Returns fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
     /// for another launch.
     pub async fn lags(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
         WHERE decided_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY decided_at DESC LIMIT $2";
 
-    /// Return fire time and start of the on-time launches among the newest `searched` that were decided since `since`: of those
+    /// Returns fire time and start of the on-time launches among the newest `searched` that were decided since `since`: of those
     /// that did not wait for another launch.
     // $2 bounds the search among launches of other kinds.
     pub async fn newest_lags(since: Timestamp, searched: i64) -> Vec<StartedLaunch> = rows
@@ -229,7 +229,7 @@ statements! {
             (SELECT package, fire_time, started_at, kind, opened_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest
         WHERE kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL";
 
-    /// Return fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
+    /// Returns fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
     /// something besides a host: for another launch, or for an operator's request.
     pub async fn waits(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
@@ -254,20 +254,20 @@ statements! {
         "SELECT (SELECT count(name) FROM schedule WHERE deleted_at IS NULL) AS total,
             (SELECT count(next_slot) FROM schedule WHERE next_slot IS NOT NULL) AS active";
 
-    /// Return the times of up to `limit` schedules, by name.
+    /// Returns the times of up to `limit` schedules, by name.
     pub async fn schedule_times(limit: i64) -> Vec<ScheduleTimes> = rows
         "SELECT s.name AS schedule, s.next_slot, s.enabled, m.success_scheduled_time FROM schedule s
         LEFT JOIN schedule_result m ON m.schedule_id = s.id WHERE s.deleted_at IS NULL ORDER BY s.name LIMIT $1";
 
-    /// Return the hosts that did not stop and whose lease has ended, each with its last heartbeat.
+    /// Returns the hosts that did not stop and whose lease has ended, each with its last heartbeat.
     pub async fn silent_hosts(now: Timestamp) -> Vec<(String, Timestamp)> = rows
         "SELECT name, heartbeat_at FROM host WHERE ended_at IS NULL AND lease_until < $1 ORDER BY name";
 
-    /// Return the live hosts that an operator has drained: the name, who drained it, and since when.
+    /// Returns the live hosts that an operator has drained: the name, who drained it, and since when.
     pub async fn drained_hosts() -> Vec<(String, String, Timestamp)> = rows
         "SELECT name, drained_by, drained_at FROM host WHERE ended_at IS NULL AND drained_at IS NOT NULL ORDER BY name";
 
-    /// Return up to `limit` sets of labels that launches need which have waited since before `since`, and that no live host
+    /// Returns up to `limit` sets of labels that launches need which have waited since before `since`, and that no live host
     /// has at `now`: each with the number of the launches, and the oldest fire time.
     pub async fn missing_labels(since: Timestamp, now: Timestamp, limit: i64) -> Vec<(Labels, i64, Timestamp)> = rows
         "SELECT l.run_on, count(*), min(l.fire_time) FROM launch l
@@ -276,11 +276,11 @@ statements! {
                 AND ',' || replace(o.labels, ',', ',,') || ',' LIKE '%,' || replace(l.run_on, ',', ',%,') || ',%')
         GROUP BY l.run_on ORDER BY l.run_on LIMIT $3";
 
-    /// Return up to `limit` schedules with a next slot whose cursor is after `ahead_of`, each with the cursor.
+    /// Returns up to `limit` schedules with a next slot whose cursor is after `ahead_of`, each with the cursor.
     pub async fn cursors_ahead(ahead_of: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows
         "SELECT name, cursor_at FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $1 ORDER BY name LIMIT $2";
 
-    /// Return the clocks that stepped since `since`: each with the name of a host, when it noticed, and what it noted. At
+    /// Returns the clocks that stepped since `since`: each with the name of a host, when it noticed, and what it noted. At
     /// most `limit`, newest first.
     // The index `event_clock` finds these events: the span may have a million others, of a file with as many schedules.
     pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
@@ -292,7 +292,7 @@ statements! {
         "SELECT h.name, max(e.detail) FROM event e JOIN host h ON h.name = e.subject AND h.ended_at IS NULL AND h.started_at <= e.at
         WHERE e.kind = 'database_damaged' GROUP BY h.name ORDER BY h.name LIMIT $1";
 
-    /// Return up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
+    /// Returns up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
     /// failure as JSON. Manual and backfill launches do not count.
     // Only schedules with a failure newer than their last success are looked at, and `launch_schedule` yields their launches.
     pub async fn failing_schedules(failures: i64, limit: i64) -> Vec<(String, String)> = rows
@@ -304,7 +304,7 @@ statements! {
             WHERE status IN ('failed', 'unknown', 'abandoned'))
         ORDER BY s.name LIMIT $2";
 
-    /// Return up to `limit` packages with launches that no host has claimed since `overdue_since`, although a live host
+    /// Returns up to `limit` packages with launches that no host has claimed since `overdue_since`, although a live host
     /// has the package and launches of other packages began meanwhile; each with their number and the oldest fire time.
     // The newest 2,000 launches show whether others began: a host decides as many in some seconds.
     pub async fn starved_packages(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
@@ -333,14 +333,14 @@ statements! {
             GROUP BY schedule_id) AS d JOIN schedule s ON s.id = d.schedule_id
         WHERE d.slots >= $3 AND d.skipped * 2 > d.slots AND s.deleted_at IS NULL ORDER BY s.name LIMIT $4";
 
-    /// Return up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
+    /// Returns up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
     /// each with their number and the oldest fire time.
     pub async fn waiting_groups(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT group_name, count(*), min(fire_time) FROM launch
         WHERE status = 'open' AND group_name IS NOT NULL AND fire_time < $1
         GROUP BY group_name ORDER BY group_name LIMIT $2";
 
-    /// Return the schedules with queued launches: the name, the policies as JSON, and the earliest fire time. Slots of a
+    /// Returns the schedules with queued launches: the name, the policies as JSON, and the earliest fire time. Slots of a
     /// paused schedule stay queued and do not count.
     // The index leads from one schedule to the next, however many queued launches each has.
     pub async fn queues() -> Vec<(String, String, Option<Timestamp>)> = rows
@@ -353,11 +353,11 @@ statements! {
             FROM queue JOIN schedule s ON s.id = queue.id
             JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision ORDER BY s.name";
 
-    /// Return the packages whose newest file a host is loading, and since when.
+    /// Returns the packages whose newest file a host is loading, and since when.
     pub async fn loads() -> Vec<(String, Timestamp)> = rows
         "SELECT name, loading_since FROM package WHERE loading_since IS NOT NULL ORDER BY name";
 
-    /// Return up to `limit` packages whose newest file cannot be used, each with the reason.
+    /// Returns up to `limit` packages whose newest file cannot be used, each with the reason.
     pub async fn rejections(limit: i64) -> Vec<(String, String)> = rows
         "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name LIMIT $1";
 
@@ -369,7 +369,7 @@ statements! {
             + (SELECT count(*) FROM launch WHERE status = 'queued')
             + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting'))" => [ScheduleId::FIRST];
 
-    /// Return when launches of a schedule started last, and when they finished.
+    /// Returns when launches of a schedule started last, and when they finished.
     ///
     /// These are the newest `limit` that succeeded among the schedule's newest `searched` slots. Manual and backfill
     /// launches do not count: they may have another context.
@@ -388,7 +388,7 @@ statements! {
             (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id > $1) AS open,
             (SELECT count(*) FROM launch WHERE status = 'queued') AS queued" => [ScheduleId::FIRST];
 
-    /// Return the `limit` runs that have not ended and started first.
+    /// Returns the `limit` runs that have not ended and started first.
     // Hosts bound how many there are.
     pub async fn oldest_runs(limit: i64) -> Vec<OldRun> = rows
         "SELECT l.id AS launch, l.schedule_id, s.name AS schedule, l.status, h.name AS host, l.started_at FROM launch l
@@ -399,12 +399,12 @@ statements! {
     pub async fn overdue(since: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows
         "SELECT name, next_slot FROM schedule WHERE next_slot < $1 ORDER BY next_slot, cursor_at DESC LIMIT $2";
 
-    /// Return the `limit` schedules whose next slot comes first.
+    /// Returns the `limit` schedules whose next slot comes first.
     pub async fn next_slots(limit: i64) -> Vec<NextSlot> = rows
         "SELECT name AS schedule, next_slot AS slot FROM schedule
         WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at DESC LIMIT $1";
 
-    /// Return the runs of all schedules that have not ended.
+    /// Returns the runs of all schedules that have not ended.
     // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting') AND schedule_id > $1"

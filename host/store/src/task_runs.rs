@@ -77,7 +77,7 @@ pub struct LaunchCall {
 }
 
 impl TaskRun {
-    /// Return a call of `task` that succeeded without output.
+    /// Returns a call of `task` that succeeded without output.
     pub fn succeeded(
         task: &str,
         attempt: i64,
@@ -217,14 +217,14 @@ statements! {
             task.note.as_deref().map(storable), task.stdout_bytes_dropped, task.stderr_bytes_dropped,
         ];
 
-    /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
+    /// Returns all calls of tasks for a launch, over all its runs, in the order in which they started.
     pub async fn of_launch(launch: LaunchId) -> Vec<LaunchCall> = rows
         "SELECT run_number, task, attempt, succeeded, retry_at, failure,
             CASE WHEN succeeded THEN output END AS output, CASE WHEN succeeded THEN context END AS context,
             CASE WHEN retry_at IS NULL THEN message END AS message
         FROM task_run WHERE launch_id = $1 ORDER BY started_at, task, attempt";
 
-    /// Return the bytes of all contexts and outputs that [`of_launch`] returns.
+    /// Returns the bytes of all contexts and outputs that [`of_launch`] returns.
     pub async fn bytes_of_launch(launch: LaunchId) -> i64 = one_value
         "SELECT CAST(coalesce(sum(coalesce(octet_length(output), 0) + coalesce(octet_length(context), 0)), 0) AS BIGINT)
         FROM task_run WHERE launch_id = $1 AND succeeded";

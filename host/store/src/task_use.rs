@@ -202,7 +202,7 @@ statements! {
         JOIN (VALUES ($1, $2)) AS v ON u.schedule_id = v.column1 AND u.slot_day >= v.column2 GROUP BY u.schedule_id")),
         schedules, |schedule| [*schedule, since];
 
-    /// Return the launches of calls that are to be removed.
+    /// Returns the launches of calls that are to be removed.
     pub(super) async fn called(launches: &[LaunchId]) -> Vec<CalledLaunch> = rows_batch
         Batch::new("SELECT id, schedule_id, package, scheduled_time, decided_at FROM launch
             WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)"),
@@ -229,7 +229,7 @@ statements! {
             SELECT schedule_id, slot_day, decided_day, package FROM removed_calls
             WHERE decided_day < $1 ORDER BY decided_day LIMIT $2)";
 
-    /// Return what launches of a schedule used that succeeded: those among its newest `limit` slots from `since` to before
+    /// Returns what launches of a schedule used that succeeded: those among its newest `limit` slots from `since` to before
     /// `until` whose calls are on record. Manual and backfill launches do not count: they may have another context.
     // The index `launch_schedule` yields the newest slots first. $4 bounds the search in a schedule that never succeeds.
     pub async fn of_successes(schedule: ScheduleId, since: Timestamp, until: Timestamp, limit: i64) -> Vec<LaunchUse> = rows

@@ -88,7 +88,7 @@ pub async fn seal_again(tx: &mut Tx, tokens: &[TokenRow], keys: &[&ApprovalKey])
     Ok(())
 }
 
-/// Return what stands for the hash of a token that was read from JSON, which does not have it.
+/// Returns what stands for the hash of a token that was read from JSON, which does not have it.
 fn no_hash() -> TokenHash {
     TokenHash::of(b"")
 }
@@ -113,19 +113,19 @@ statements! {
     /// Count the tokens that are not revoked.
     pub async fn count() -> i64 = one_value "SELECT count(*) FROM token WHERE revoked_at IS NULL";
 
-    /// Return the token whose secret has this hash.
+    /// Returns the token whose secret has this hash.
     pub async fn with_hash(hash: &TokenHash) -> Option<TokenRow> = row
         concat!("SELECT ", token_columns!(), " FROM token WHERE hash = $1");
 
-    /// Return the token of that name, unless it is revoked.
+    /// Returns the token of that name, unless it is revoked.
     pub async fn find(name: &str) -> Option<TokenRow> = row
         concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NULL");
 
-    /// Return up to `limit` tokens by name, and with `all` those that are revoked too.
+    /// Returns up to `limit` tokens by name, and with `all` those that are revoked too.
     pub async fn list(all: bool, limit: i64) -> Vec<TokenRow> = rows
         concat!("SELECT ", token_columns!(), " FROM token WHERE $1 OR revoked_at IS NULL ORDER BY name, created_at LIMIT $2");
 
-    /// Return the token of that name that was revoked last.
+    /// Returns the token of that name that was revoked last.
     pub async fn last_revoked(name: &str) -> Option<TokenRow> = row
         concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NOT NULL ORDER BY revoked_at DESC, created_at DESC LIMIT 1");
 

@@ -64,7 +64,7 @@ pub struct TracedCall {
 }
 
 statements! {
-    /// Return the launches among these that have ended, in no order.
+    /// Returns the launches among these that have ended, in no order.
     pub async fn launches(ids: &[LaunchId]) -> Vec<TracedLaunch> = rows_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
         SELECT l.id, s.name AS schedule, l.package, l.digest, l.kind, l.status, l.reason, l.scheduled_time, l.fire_time, h.name AS decided_by,
@@ -73,7 +73,7 @@ statements! {
         WHERE l.finished_at IS NOT NULL AND l.id IN (SELECT column1 FROM v)"),
         ids, |id| [*id];
 
-    /// Return the newest runs of these launches, as far as they have ended, in no order.
+    /// Returns the newest runs of these launches, as far as they have ended, in no order.
     pub async fn newest_runs(ids: &[LaunchId]) -> Vec<TracedRun> = rows_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
         SELECT l.id AS launch_id, l.recoveries + 1 AS number, CASE WHEN l.failure = 'lost' THEN 'lost' ELSE l.status END AS status,
@@ -82,14 +82,14 @@ statements! {
         WHERE l.finished_at IS NOT NULL AND l.id IN (SELECT column1 FROM v)"),
         ids, |id| [*id];
 
-    /// Return the lost runs of these launches, in no order.
+    /// Returns the lost runs of these launches, in no order.
     pub async fn lost_runs(ids: &[LaunchId]) -> Vec<TracedRun> = rows_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
         SELECT r.launch_id, r.number, 'lost' AS status, h.name AS host, r.started_at, r.finished_at, 'lost' AS failure, r.message
         FROM lost_run r JOIN host h ON h.id = r.host_id WHERE r.launch_id IN (SELECT column1 FROM v)"),
         ids, |id| [*id];
 
-    /// Return the recorded calls of tasks of these launches: at most 4,096, by their launches and runs.
+    /// Returns the recorded calls of tasks of these launches: at most 4,096, by their launches and runs.
     pub async fn calls(ids: &[LaunchId]) -> Vec<TracedCall> = rows_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
         SELECT t.launch_id, t.run_number AS number, t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.failure, t.message

@@ -18,7 +18,7 @@ pub enum DatabaseUrl {
 pub struct PostgresUrl(String);
 
 impl PostgresUrl {
-    /// Return the whole address, for the driver only.
+    /// Returns the whole address, for the driver only.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -51,7 +51,7 @@ pub(super) enum ServerRole {
 impl ServerRole {
     const ALL: [ServerRole; 3] = [ServerRole::Any, ServerRole::ReadWrite, ServerRole::Primary];
 
-    /// Return the word for it in an address.
+    /// Returns the word for it in an address.
     fn word(self) -> &'static str {
         match self {
             ServerRole::Any => "any",
@@ -68,7 +68,7 @@ impl fmt::Display for ServerRole {
 }
 
 impl PostgresUrl {
-    /// Return the address as `pg_dump` and `psql` take it, without its password.
+    /// Returns the address as `pg_dump` and `psql` take it, without its password.
     pub fn without_password(&self) -> String {
         let shown = self.to_string().replacen(":***@", "@", 1);
         let Some((place, options)) = shown.split_once('?') else {
@@ -84,7 +84,7 @@ impl PostgresUrl {
         }
     }
 
-    /// Return the address of each server, in their order: `postgres://u@h1,h2:5433/db` names two.
+    /// Returns the address of each server, in their order: `postgres://u@h1,h2:5433/db` names two.
     pub(super) fn servers(&self) -> Vec<String> {
         let (head, servers, tail) = parts(&self.0);
         let (database, options) = tail.split_once('?').unwrap_or((tail, ""));
@@ -96,7 +96,7 @@ impl PostgresUrl {
         servers.split(',').map(address).collect()
     }
 
-    /// Return what a server must be.
+    /// Returns what a server must be.
     pub(super) fn role(&self) -> ServerRole {
         let wanted = role_word(&self.0).unwrap_or_default();
         let mut roles = ServerRole::ALL.into_iter();
@@ -104,7 +104,7 @@ impl PostgresUrl {
         role.unwrap_or(ServerRole::Any)
     }
 
-    /// Return the schema that the option `search_path` names, if it names one.
+    /// Returns the schema that the option `search_path` names, if it names one.
     pub fn schema(&self) -> Option<String> {
         let (_, options) = self.0.rsplit_once('?')?;
         let mut options = url::form_urlencoded::parse(options.as_bytes());
@@ -126,7 +126,7 @@ impl PostgresUrl {
 pub struct InvalidDatabaseUrl(String);
 
 impl DatabaseUrl {
-    /// Return the SQLite file; none for Postgres.
+    /// Returns the SQLite file; none for Postgres.
     pub fn sqlite_path(&self) -> Option<&Path> {
         match self {
             DatabaseUrl::Sqlite(path) => Some(path),
@@ -134,7 +134,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// Return `sqlite` or `postgres`.
+    /// Returns `sqlite` or `postgres`.
     pub fn backend(&self) -> &'static str {
         match self {
             DatabaseUrl::Sqlite(_) => "sqlite",
@@ -147,7 +147,7 @@ impl DatabaseUrl {
         matches!(self, DatabaseUrl::Postgres(_))
     }
 
-    /// Return the same database with `schema` as its search path. No effect on SQLite.
+    /// Returns the same database with `schema` as its search path. No effect on SQLite.
     pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
         match self {
             DatabaseUrl::Sqlite(_) => self.clone(),
@@ -160,7 +160,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// Return the whole address, for another process.
+    /// Returns the whole address, for another process.
     pub fn expose(&self) -> String {
         match self {
             DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
@@ -168,7 +168,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// Return the same address with a relative file resolved against `folder`.
+    /// Returns the same address with a relative file resolved against `folder`.
     pub fn within(self, folder: &Path) -> DatabaseUrl {
         match self {
             DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(folder.join(path)),
@@ -229,14 +229,14 @@ fn is_role(option: &str) -> bool {
     option.split('=').next() == Some(ROLE_OPTION)
 }
 
-/// Return the value of the option [`ROLE_OPTION`], if the address has it.
+/// Returns the value of the option [`ROLE_OPTION`], if the address has it.
 fn role_word(text: &str) -> Option<&str> {
     let (_, options) = parts(text).2.split_once('?')?;
     let option = options.split('&').find(|option| is_role(option))?;
     option.split_once('=').map(|(_, word)| word)
 }
 
-/// Return what is wrong with the servers of an address, or with the role that they must have.
+/// Returns what is wrong with the servers of an address, or with the role that they must have.
 fn list_error(text: &str) -> Option<String> {
     let (_, servers, tail) = parts(text);
     let is_empty = |server: &str| server.is_empty() || server.starts_with(':');

@@ -27,7 +27,7 @@ pub struct GrowingSchedule {
 }
 
 statements! {
-    /// Return up to `limit` schedules after `after`, in the order of ids.
+    /// Returns up to `limit` schedules after `after`, in the order of ids.
     pub async fn schedules(after: ScheduleId, limit: i64) -> Vec<ScheduleId> = values
         "SELECT id FROM schedule WHERE id > $1 AND deleted_at IS NULL ORDER BY id LIMIT $2";
 
@@ -45,7 +45,7 @@ statements! {
     /// Delete the schedules that the pass which began at `checked_at` did not note.
     pub async fn end_pass(checked_at: Timestamp) -> u64 = execute "DELETE FROM schedule_growth WHERE checked_at <> $1";
 
-    /// Return up to `limit` schedules whose use grows, by name.
+    /// Returns up to `limit` schedules whose use grows, by name.
     // `CROSS JOIN` keeps SQLite from reading all schedules first, and `|| ''` keeps Postgres from reading them by name.
     pub async fn list(limit: i64) -> Vec<GrowingSchedule> = rows
         "SELECT s.name AS schedule, s.package, g.cpu_us_before, g.cpu_us, g.memory_peak_bytes_before, g.memory_peak_bytes

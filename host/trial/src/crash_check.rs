@@ -145,7 +145,7 @@ impl CrashCheck<'_> {
     }
 }
 
-/// Return the numbers of the effects to crash at: all, or `most` evenly spread ones.
+/// Returns the numbers of the effects to crash at: all, or `most` evenly spread ones.
 fn chosen(effects: usize, most: usize) -> BTreeSet<usize> {
     if effects <= most {
         return (1..=effects).collect();

@@ -80,7 +80,7 @@ impl FinalState {
         })
     }
 
-    /// Return where `recovered` differs from this state, without the values of secrets.
+    /// Returns where `recovered` differs from this state, without the values of secrets.
     pub(super) fn differences(
         &self,
         recovered: &FinalState,
@@ -119,7 +119,7 @@ impl FinalState {
         [buckets, files, requests].concat()
     }
 
-    /// Return the values of all buckets by namespace and key.
+    /// Returns the values of all buckets by namespace and key.
     fn bucket_entries(&self) -> BTreeMap<(&str, &str), &[u8]> {
         let buckets = self.buckets.iter();
         let entries = buckets.flat_map(|(namespace, entries)| {
@@ -148,7 +148,7 @@ fn compare<K: Ord, V: PartialEq>(
     differences.collect()
 }
 
-/// Return a short text as it is, else its length. `plain` removes secrets.
+/// Returns a short text as it is, else its length. `plain` removes secrets.
 fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.len() <= SHOWN_BYTES_MAX => format!("{:?}", plain(text)),

@@ -79,7 +79,7 @@ impl Idempotence {
         self.undisturbed.is_repeatable() && self.broken.is_empty() && self.unreached.is_empty()
     }
 
-    /// Return the result in one sentence.
+    /// Returns the result in one sentence.
     fn summary(&self) -> String {
         let undisturbed = &self.undisturbed;
         if let Some(failure) = &undisturbed.report.failure {

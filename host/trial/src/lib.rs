@@ -73,7 +73,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Return the requests of the package that the stage does not grant. A host would not call the task.
+    /// Returns the requests of the package that the stage does not grant. A host would not call the task.
     pub fn missing(&self, stage: &Stage) -> Vec<Request> {
         self.manifest.missing_grants(&(&stage.grants).into())
     }

@@ -19,7 +19,7 @@ use campanile_sandbox::{
 };
 use campanile_workflow::context::{self, Facts};
 
-/// Return the reserved keys of a call at `now`.
+/// Returns the reserved keys of a call at `now`.
 pub(super) fn facts(stage: &Stage, now: Timestamp) -> Facts {
     let now = stage.time.start().unwrap_or(now);
     let slot = stage.slot.unwrap_or(now);
@@ -174,7 +174,7 @@ impl Replies for Script {
     }
 }
 
-/// Return the reserved keys of the run that recovers a crashed one.
+/// Returns the reserved keys of the run that recovers a crashed one.
 pub(super) fn recovered(facts: &Facts) -> Facts {
     Facts {
         is_recovery: true,

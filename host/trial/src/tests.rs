@@ -25,7 +25,7 @@ fn sandbox() -> Sandbox {
     Sandbox::new(settings, Clock::system()).unwrap()
 }
 
-/// Return a guest that starts `POST http://a.example/1` and `/2` before it waits for the answers.
+/// Returns a guest that starts `POST http://a.example/1` and `/2` before it waits for the answers.
 fn two_at_once() -> Guest {
     let post = |path: u32, answer: u32| {
         format!(

@@ -39,7 +39,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Return the values for a manual launch at `now` without a schedule and without a database.
+    /// Returns the values for a manual launch at `now` without a schedule and without a database.
     pub fn by_hand(now: Timestamp) -> Facts {
         let launch = LaunchId::of(ScheduleId::random(), now, LaunchKind::Manual);
         let run = RunId::of(launch, 1);
@@ -60,7 +60,7 @@ impl Facts {
         }
     }
 
-    /// Return the reserved keys with their values as JSON, without the braces of the object.
+    /// Returns the reserved keys with their values as JSON, without the braces of the object.
     fn reserved(&self) -> String {
         // No value here can fail to become JSON.
         let facts = serde_json::to_string(self).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Facts {
         )
     }
 
-    /// Return what `run-info` tells the task about a run that was to begin at `scheduled_time`.
+    /// Returns what `run-info` tells the task about a run that was to begin at `scheduled_time`.
     pub fn of_run(&self, scheduled_time: Timestamp) -> RunFacts {
         RunFacts {
             execution_id: self.execution_id,
@@ -90,7 +90,7 @@ impl Facts {
     }
 }
 
-/// Return the hash of the user's keys. The order in which keys were written has no effect.
+/// Returns the hash of the user's keys. The order in which keys were written has no effect.
 ///
 /// It is the hash of the JSON without spaces, with the keys of every object in byte order.
 pub fn hash(user: &JsonObject) -> InputHash {
@@ -102,7 +102,7 @@ pub fn hash(user: &JsonObject) -> InputHash {
     InputHash::of(object_text(user).as_bytes())
 }
 
-/// Return the context of one call as text: the keys of `user`, which may not be reserved, and the reserved keys.
+/// Returns the context of one call as text: the keys of `user`, which may not be reserved, and the reserved keys.
 pub fn of_call<'c>(
     user: impl IntoIterator<Item = (&'c str, &'c JsonText)>,
     facts: &Facts,

@@ -24,7 +24,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Return the graph of `steps`. Each step comes after all steps that it depends on. The time is proportional to the
+    /// Returns the graph of `steps`. Each step comes after all steps that it depends on. The time is proportional to the
     /// number of steps times the number of dependencies.
     pub fn new(steps: Vec<Step>) -> Graph {
         let mut ancestors = vec![vec![false; steps.len()]; steps.len()];
@@ -44,23 +44,23 @@ impl Graph {
         }
     }
 
-    /// Return the steps in their order.
+    /// Returns the steps in their order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Return the limit of the contexts and outputs of one run. One sidecar sets it for all steps.
+    /// Returns the limit of the contexts and outputs of one run. One sidecar sets it for all steps.
     pub fn run_context_bytes_max(&self) -> usize {
         let limits = self.steps.first().map(|step| &step.limits);
         limits.map_or(0, |limits| limits.run_context_bytes_max)
     }
 
-    /// Return the index of the step `id`.
+    /// Returns the index of the step `id`.
     pub(crate) fn place(&self, id: &str) -> Option<usize> {
         self.places.get(id).copied()
     }
 
-    /// Return the steps on which no other step depends.
+    /// Returns the steps on which no other step depends.
     pub(crate) fn last_steps(&self) -> Vec<usize> {
         let is_before_any =
             |place: usize| (place..self.steps.len()).any(|later| self.is_before(place, later));
@@ -68,7 +68,7 @@ impl Graph {
         places.filter(|place| !is_before_any(*place)).collect()
     }
 
-    /// Return the steps that `place` depends on, directly or not, in their order.
+    /// Returns the steps that `place` depends on, directly or not, in their order.
     pub(crate) fn ancestors(&self, place: usize) -> impl Iterator<Item = usize> {
         (0..place).filter(move |earlier| self.is_before(*earlier, place))
     }

@@ -57,7 +57,7 @@ impl RetryRules {
     }
 }
 
-/// Return when to call the task again after a failed call that ended at `now`, or why the failure is final.
+/// Returns when to call the task again after a failed call that ended at `now`, or why the failure is final.
 ///
 /// `jitter` from -1.0 to 1.0 changes the pause by up to a quarter, so that tasks that failed together are not retried
 /// together.
@@ -97,7 +97,7 @@ pub fn retry_at(
     }
 }
 
-/// Return the kind of failure of a call, which has the same word as its outcome; none when it succeeded.
+/// Returns the kind of failure of a call, which has the same word as its outcome; none when it succeeded.
 pub fn failure_kind(outcome: Outcome) -> Option<FailureKind> {
     outcome.as_str().parse().ok()
 }

@@ -79,7 +79,7 @@ pub struct CallNumber {
 }
 
 impl Workflow {
-    /// Return a run of `graph` with the keys `user`, before its first call.
+    /// Returns a run of `graph` with the keys `user`, before its first call.
     pub fn new(graph: Arc<Graph>, user: Arc<JsonObject>) -> Workflow {
         let steps = graph.steps();
         Workflow {
@@ -95,7 +95,7 @@ impl Workflow {
     /// Continue after the calls that earlier runs of the launch recorded, in the order of their start. A task that
     /// succeeded or finally failed is not called again.
     ///
-    /// Return the first final failure. A lost run may have called a task without a record of it, but only if all tasks
+    /// Returns the first final failure. A lost run may have called a task without a record of it, but only if all tasks
     /// that it depends on were done.
     pub fn replay(
         &mut self,
@@ -144,7 +144,7 @@ impl Workflow {
         matches!(self.states[place], State::Done { .. })
     }
 
-    /// Return the steps to call at `now`.
+    /// Returns the steps to call at `now`.
     pub fn ready(&self, now: Timestamp) -> Vec<usize> {
         if self.has_failed() {
             return Vec::new();
@@ -159,7 +159,7 @@ impl Workflow {
         (0..self.states.len()).filter(is_ready).collect()
     }
 
-    /// Return the message of a run whose task failed; it names the task if there are several.
+    /// Returns the message of a run whose task failed; it names the task if there are several.
     pub fn failure_message(&self, task: &str, message: &str) -> String {
         match self.states.len() {
             1 => message.to_owned(),
@@ -215,7 +215,7 @@ impl Workflow {
         }
     }
 
-    /// Return how many bytes of contexts and outputs the run holds, as `limits.run_context` counts them.
+    /// Returns how many bytes of contexts and outputs the run holds, as `limits.run_context` counts them.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -252,7 +252,7 @@ impl Workflow {
         states.any(|state| matches!(state, State::Failed))
     }
 
-    /// Return the earliest time at which a waiting step is to be called.
+    /// Returns the earliest time at which a waiting step is to be called.
     pub fn next_retry(&self) -> Option<Timestamp> {
         let waiting = self.states.iter().filter_map(|state| match state {
             State::Waiting(at, _) => Some(*at),
@@ -261,7 +261,7 @@ impl Workflow {
         waiting.min()
     }
 
-    /// Return the contexts from which that of `place` is merged.
+    /// Returns the contexts from which that of `place` is merged.
     pub fn inheritance(&self, place: usize) -> Inheritance {
         let passed = self.graph.ancestors(place);
         let passed = passed.filter_map(|before| match &self.states[before] {
@@ -276,7 +276,7 @@ impl Workflow {
         }
     }
 
-    /// Return the result of the run as JSON: the output of its only last task, or an object with the outputs of its last
+    /// Returns the result of the run as JSON: the output of its only last task, or an object with the outputs of its last
     /// tasks.
     pub fn output(&self) -> Option<String> {
         let last = self.graph.last_steps();
@@ -332,7 +332,7 @@ mod tests {
         object_of(value.as_object().unwrap())
     }
 
-    /// Return the context of a step, without the reserved keys, or the conflict.
+    /// Returns the context of a step, without the reserved keys, or the conflict.
     fn context(flow: &Workflow, place: usize) -> Result<Value, String> {
         let facts = Facts::by_hand(NOW);
         let inheritance = flow.inheritance(place);

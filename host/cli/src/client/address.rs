@@ -113,7 +113,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Return the host and the port, as the header `Host` has them.
+    /// Returns the host and the port, as the header `Host` has them.
     pub(super) fn authority(&self) -> String {
         match self {
             Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
@@ -122,7 +122,7 @@ impl Address {
         }
     }
 
-    /// Return what stands before the path of a route.
+    /// Returns what stands before the path of a route.
     pub(super) fn path(&self) -> &str {
         match self {
             Address::Tcp { path, .. } => path,

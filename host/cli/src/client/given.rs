@@ -16,7 +16,7 @@ pub(crate) struct Given<'g> {
     pub database: Option<&'g str>,
 }
 
-/// Return the API that options or variables name; none for the database. `env` returns a variable.
+/// Returns the API that options or variables name; none for the database. `env` returns a variable.
 pub(crate) fn given(
     given: Given<'_>,
     env: &dyn Fn(&str) -> Option<String>,

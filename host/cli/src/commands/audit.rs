@@ -124,7 +124,7 @@ async fn verified(common: &Common, wanted: Verify) -> Result<AuditReport> {
     Ok(verify::audit(&db, span, checkpoint, now).await?)
 }
 
-/// Return the newest link of the chain; none while nothing is sealed.
+/// Returns the newest link of the chain; none while nothing is sealed.
 async fn newest(common: &Common) -> Result<Option<Checkpoint>> {
     if let Some(client) = common.client()? {
         return client.get(&["audit", "checkpoint"]).send().await;

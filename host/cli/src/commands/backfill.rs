@@ -94,13 +94,13 @@ impl Record for BackfillRecord {
     }
 }
 
-/// Return the number of slots that are finished or left alone.
+/// Returns the number of slots that are finished or left alone.
 pub(super) fn slots_finished(record: &BackfillRecord) -> i64 {
     let over = record.row.launched.saturating_add(record.row.slots_skipped);
     over.saturating_sub(record.ends.unfinished)
 }
 
-/// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
+/// Returns a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
 fn progress_text(record: &BackfillRecord) -> String {
     let BackfillRecord { row, ends } = record;
     let mut text = format!(
@@ -123,12 +123,12 @@ fn progress_text(record: &BackfillRecord) -> String {
     text
 }
 
-/// Return whether every slot was left alone or has a launch that succeeded.
+/// Returns whether every slot was left alone or has a launch that succeeded.
 fn has_succeeded(record: &BackfillRecord) -> bool {
     record.row.status == BackfillStatus::Done && record.ends.failed + record.ends.cancelled == 0
 }
 
-/// Return the commands that follow a backfill, or cancel it.
+/// Returns the commands that follow a backfill, or cancel it.
 pub(crate) fn next_commands(id: BackfillId) -> String {
     format!(
         "`campanile backfill show {id} --follow` follows it, `campanile backfill cancel {id}` cancels it"
@@ -184,7 +184,7 @@ async fn until_finished(
     }
 }
 
-/// Return why a backfill makes no progress, if the database shows it.
+/// Returns why a backfill makes no progress, if the database shows it.
 async fn obstacle(
     tx: &mut Tx,
     backfill: &Backfill,

@@ -186,13 +186,13 @@ impl Burst {
     }
 }
 
-/// Return when the first of these launches was decided.
+/// Returns when the first of these launches was decided.
 fn first_decision(rows: &[LaunchRow]) -> Timestamp {
     let decided = rows.iter().map(|row| row.decided_at);
     decided.min().unwrap_or(Timestamp::EPOCH)
 }
 
-/// Return how many launches were executed in a second, from the first decision to the last recorded end.
+/// Returns how many launches were executed in a second, from the first decision to the last recorded end.
 fn launches_per_s(rows: &[LaunchRow]) -> f64 {
     let first = first_decision(rows);
     let ended = rows.iter().filter_map(|row| row.finished_at).max();
@@ -203,7 +203,7 @@ fn has_succeeded(row: &&LaunchRow) -> bool {
     row.status == LaunchStatus::Succeeded
 }
 
-/// Return how late launches started after their slots.
+/// Returns how late launches started after their slots.
 fn lag(rows: &[LaunchRow]) -> Lag {
     let starts = rows.iter();
     Lag::of(starts.filter_map(|row| Some((row.scheduled_time, row.started_at?))))
@@ -359,7 +359,7 @@ impl BenchHost {
             .await
     }
 
-    /// Return the launches of the schedules of a measurement with slots after `from` and until `until`.
+    /// Returns the launches of the schedules of a measurement with slots after `from` and until `until`.
     async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
         self.launches_of(BACKLOG, from, until).await
     }
@@ -388,7 +388,7 @@ impl BenchHost {
         }
     }
 
-    /// Return the launches of a backlog of `n` at `now`, without those of a backlog before it.
+    /// Returns the launches of a backlog of `n` at `now`, without those of a backlog before it.
     async fn backlog(&self, n: u32, now: Timestamp) -> Result<Vec<LaunchRow>> {
         let slots = n.div_ceil(SCHEDULES.min(n));
         let mut rows = self.launches(now.minus(HOUR * slots), now).await?;
@@ -444,7 +444,7 @@ async fn add_many_schedules(
     Ok(())
 }
 
-/// Return a rule with one slot in each period, counted from `anchor`.
+/// Returns a rule with one slot in each period, counted from `anchor`.
 fn every(period: &str, anchor: Timestamp) -> RuleText {
     RuleText {
         anchor: Some(anchor),

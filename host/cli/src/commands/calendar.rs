@@ -92,7 +92,7 @@ impl Months {
 }
 
 impl Calendar {
-    /// Return the first day of a month; the first month is 0.
+    /// Returns the first day of a month; the first month is 0.
     fn month(&self, number: u32) -> NaiveDate {
         let begin = self.begin.checked_add_months(Later::new(number));
         begin.unwrap_or(NaiveDate::MAX)
@@ -106,7 +106,7 @@ impl Calendar {
         }
     }
 
-    /// Return the mark after the number of a day.
+    /// Returns the mark after the number of a day.
     fn mark(&self, date: NaiveDate) -> String {
         match self.counts.get(&date) {
             None => String::new(),
@@ -115,7 +115,7 @@ impl Calendar {
         }
     }
 
-    /// Return the lines of all months, with as many months in a row as fit.
+    /// Returns the lines of all months, with as many months in a row as fit.
     fn lines(&self) -> Vec<String> {
         let marks = self.counts.keys().map(|&date| self.mark(date).len());
         let cell = 2 + marks.max().unwrap_or(1);
@@ -139,7 +139,7 @@ impl Calendar {
         lines
     }
 
-    /// Return the lines of one month: its name, the weekdays, and its weeks from Monday.
+    /// Returns the lines of one month: its name, the weekdays, and its weeks from Monday.
     fn month_lines(&self, begin: NaiveDate, cell: usize, width: usize) -> Vec<String> {
         let weekdays = WEEKDAYS.map(|weekday| format!("{weekday:cell$}"));
         let mut lines = vec![

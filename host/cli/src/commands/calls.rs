@@ -71,13 +71,13 @@ pub(crate) fn print_logs(call: &TaskLogs) -> Result<bool> {
     Ok(true)
 }
 
-/// Return `memory: 60 MiB of 64 MiB (94 %)` and how to raise the limit.
+/// Returns `memory: 60 MiB of 64 MiB (94 %)` and how to raise the limit.
 pub(crate) fn close_to_limit(share: &Share) -> String {
     let usage = used_of_limit(share);
     format!("{usage}; to give more, {}", share.resource.raise())
 }
 
-/// Return `memory: 60 MiB of 64 MiB (94 %)`.
+/// Returns `memory: 60 MiB of 64 MiB (94 %)`.
 fn used_of_limit(share: &Share) -> String {
     let resource = share.resource;
     let percent = match share.limit {

@@ -29,7 +29,7 @@ impl Completions {
     }
 }
 
-/// Return the command line without its hidden commands, which the program calls itself.
+/// Returns the command line without its hidden commands, which the program calls itself.
 fn shown_commands() -> Command {
     let all = Cli::command();
     let shown = all

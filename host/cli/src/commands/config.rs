@@ -80,7 +80,7 @@ impl ConfigCommand {
     }
 }
 
-/// Return the packages in the plugins folder that a host refuses, as its first scan would.
+/// Returns the packages in the plugins folder that a host refuses, as its first scan would.
 ///
 /// A version that would wait for an approval is not among them: the database knows which versions are approved.
 async fn refused_packages(config: &Config) -> Result<Vec<RefusedPackage>> {

@@ -28,7 +28,7 @@ const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
 /// A launch that has no run after this time may have no host.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Return whether a host has recorded a heartbeat within [`HEARTBEAT_AGE_MAX`].
+/// Returns whether a host has recorded a heartbeat within [`HEARTBEAT_AGE_MAX`].
 pub(crate) async fn is_served(tx: &mut Tx, now: Timestamp) -> Result<bool, DbError> {
     let oldest = now.minus(HEARTBEAT_AGE_MAX);
     let hosts = hosts::live(tx).await?;

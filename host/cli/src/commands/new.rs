@@ -161,7 +161,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, permissions)
 }
 
-/// Return the next commands: enter the folder, test, build, call once, deploy, launch.
+/// Returns the next commands: enter the folder, test, build, call once, deploy, launch.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     const TARGET: &str = "rustup target add wasm32-wasip2";
     const BUILD: &str = "./build  # runs the tests first";

@@ -51,17 +51,17 @@ pub(crate) struct RuleTimes {
 }
 
 impl RuleOptions {
-    /// Return the zone that is given.
+    /// Returns the zone that is given.
     pub(crate) fn zone(&self) -> Option<&str> {
         self.tz.as_deref()
     }
 
-    /// Return the times whose instants may differ from zone to zone.
+    /// Returns the times whose instants may differ from zone to zone.
     pub(crate) fn typed_times(&self) -> impl Iterator<Item = TypedTime> {
         [self.at, self.anchor].into_iter().flatten()
     }
 
-    /// Return the times as instants. Those without an offset are on the clock of `zone`.
+    /// Returns the times as instants. Those without an offset are on the clock of `zone`.
     pub(crate) fn times(&self, zone: &str) -> Result<RuleTimes> {
         let at = self.at.map(|at| at.in_zone(zone)).transpose()?;
         Ok(RuleTimes {
@@ -70,7 +70,7 @@ impl RuleOptions {
         })
     }
 
-    /// Return the kind and the text of the rule, if one is given.
+    /// Returns the kind and the text of the rule, if one is given.
     pub(crate) fn expression<'a>(
         &'a self,
         cron: Option<&'a str>,
@@ -114,7 +114,7 @@ pub(crate) struct StandaloneRule {
     from: Option<GivenTime>,
 }
 
-/// Return the usage lines of a command with a [`StandaloneRule`].
+/// Returns the usage lines of a command with a [`StandaloneRule`].
 pub(crate) fn standalone_rule_usage(command: &str) -> String {
     format!(
         "campanile cron {command} [OPTIONS] <EXPRESSION>\n       \

@@ -180,7 +180,7 @@ async fn say_removed(common: &Common, source: &Source<'_>, id: &ShortId) -> Resu
     Ok(())
 }
 
-/// Return a sentence that retention has removed the calls of a run, if it ended long enough ago.
+/// Returns a sentence that retention has removed the calls of a run, if it ended long enough ago.
 pub(crate) fn removed_calls_note(common: &Common, run: &RunRow) -> Result<Option<String>> {
     let age = common.config()?.retention.logs;
     let now = Clock::system().now();

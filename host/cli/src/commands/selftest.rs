@@ -247,7 +247,7 @@ impl Selftest {
         output::check(report.ok)
     }
 
-    /// Return the number of hosts, if that number can serve the database.
+    /// Returns the number of hosts, if that number can serve the database.
     fn hosts(&self, database: &DatabaseUrl) -> Result<u32> {
         match self.hosts {
             Some(hosts) => refuse_hosts(database, hosts).map(|()| hosts),
@@ -391,7 +391,7 @@ fn folder_beside(path: &Path, name: &str) -> Result<TempDir> {
     })
 }
 
-/// Return the configuration of the hosts as TOML. It has the sections of the user's configuration that change how hosts take
+/// Returns the configuration of the hosts as TOML. It has the sections of the user's configuration that change how hosts take
 /// runs over, or whether they can start.
 fn configuration(config: &Config) -> String {
     let recovery = &config.recovery;
@@ -438,7 +438,7 @@ fn in_use(what: &str) -> Failure {
     refused!("{what}").code(ErrorCode::Conflict).hint(hint)
 }
 
-/// Return the names of the hosts that serve the schema of a Postgres address; none when the schema has no record.
+/// Returns the names of the hosts that serve the schema of a Postgres address; none when the schema has no record.
 async fn live_hosts(config: &Config) -> Result<Option<Vec<String>>> {
     let db = Db::open(&config.files.database).await?;
     let has_record = match db.migrations().await {

@@ -171,7 +171,7 @@ async fn api(
     Some(tokio::spawn(campanile_server::serve(bound, app)))
 }
 
-/// Return what an operator should look at on this machine. Blocks.
+/// Returns what an operator should look at on this machine. Blocks.
 ///
 /// A command that reads them may belong to another user than the host, so they are no issues of its health.
 pub(crate) fn machine_notes(config: &Config) -> Vec<String> {
@@ -232,7 +232,7 @@ pub(crate) fn check_files(config: &Config) -> Result<Vec<String>> {
     }
 }
 
-/// Return the rules of this host for packages.
+/// Returns the rules of this host for packages.
 pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
     let cache = sandbox.cache_dir().map(|path| OwnPath {
         kind: OwnPathKind::Cache,
@@ -252,7 +252,7 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
     }
 }
 
-/// Return the settings of the engine.
+/// Returns the settings of the engine.
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         runs_max: config.host.runs_max as usize,
@@ -331,7 +331,7 @@ fn outlive_signals() -> Result {
     Ok(())
 }
 
-/// Return a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
+/// Returns a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>> {
     outlive_signals()?;
     let mut signals = StopSignals::listen()?;

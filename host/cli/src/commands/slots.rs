@@ -19,13 +19,13 @@ pub(crate) struct SlotCount {
 }
 
 impl SlotCount {
-    /// Return the first of `slots`, as many as are asked for.
+    /// Returns the first of `slots`, as many as are asked for.
     pub(crate) fn take(&self, slots: impl Iterator<Item = Timestamp>) -> Vec<Timestamp> {
         slots.take(self.limit as usize).collect()
     }
 }
 
-/// Return all slots of `rule` strictly after `after`.
+/// Returns all slots of `rule` strictly after `after`.
 pub(crate) fn all(rule: &Rule, after: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
     rule.slots(after, Timestamp::from_micros(i64::MAX))
 }

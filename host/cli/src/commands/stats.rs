@@ -94,7 +94,7 @@ impl Record for DayStatistics {
     }
 }
 
-/// Return a number of bytes as people read it.
+/// Returns a number of bytes as people read it.
 fn size_of_use(used: &UseSums, key: &str) -> Option<String> {
     let bytes = match key {
         "memory_peak_bytes" => used.memory_peak_bytes,
@@ -104,7 +104,7 @@ fn size_of_use(used: &UseSums, key: &str) -> Option<String> {
     Some(text::size_rounded(bytes.unsigned_abs()))
 }
 
-/// Return a share as people read it.
+/// Returns a share as people read it.
 fn rate_text(rates: &Rates, key: &str) -> Option<String> {
     let rate = match key {
         "success_rate" => rates.success_rate,

@@ -119,7 +119,7 @@ impl Call {
         Ok(())
     }
 
-    /// Return the sidecar that is named.
+    /// Returns the sidecar that is named.
     pub(crate) fn sidecar(&self) -> Option<&Path> {
         self.task.sidecar.as_deref()
     }
@@ -161,7 +161,7 @@ fn io_failure(error: std::io::Error) -> Failure {
     failed!("a granted directory cannot be used: {error}")
 }
 
-/// Return the secrets that `grants` name.
+/// Returns the secrets that `grants` name.
 async fn secrets(grants: &Grants, config: &Config) -> Result<Secrets, SecretError> {
     let vault = Vault::new(config.secrets.clone());
     vault.values(grants.secret_names()).await
@@ -216,7 +216,7 @@ impl TaskArgs {
         }
     }
 
-    /// Return the path of the sidecar to apply.
+    /// Returns the path of the sidecar to apply.
     ///
     /// A sidecar grants access to this machine, so it applies only when the operator put it into the plugins folder or
     /// names it. One that came with a downloaded file does not.
@@ -251,7 +251,7 @@ impl TaskArgs {
         Ok(None)
     }
 
-    /// Return the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
+    /// Returns the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
     fn stage(&self, file: &Path, package: &Package, config: &Config) -> Result<Stage> {
         let own = self.own_context()?;
         let task = self.task(file, &package.manifest)?;
@@ -293,7 +293,7 @@ impl TaskArgs {
         Ok(own)
     }
 
-    /// Return the named task of `file`, or the only one.
+    /// Returns the named task of `file`, or the only one.
     fn task(&self, file: &Path, manifest: &Manifest) -> Result<String> {
         let file = file.display();
         let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();

@@ -88,7 +88,7 @@ fn table<R: Record>(title: &str, rows: &[R], none: &str) -> Result {
     output::print_table(rows)
 }
 
-/// Return a number of seconds as people read it.
+/// Returns a number of seconds as people read it.
 pub(crate) fn span_text(seconds: f64) -> String {
     let sign = if seconds <= -0.5 { "-" } else { "" };
     let seconds = seconds.abs().round() as u64;

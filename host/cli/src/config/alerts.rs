@@ -68,7 +68,7 @@ const KEYS: &[&str] = &[
     "pings[].private | true or false | false | | Whether the address may be a private one.",
 ];
 
-/// Return the keys of the tables, for the reference.
+/// Returns the keys of the tables, for the reference.
 #[cfg(test)]
 pub(super) fn reference() -> Vec<KeyHelp> {
     KEYS.iter().copied().map(KeyHelp::read).collect()
@@ -372,7 +372,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     text::is_plain_name(name, 64).then_some(()).ok_or(what)
 }
 
-/// Return a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or
+/// Returns a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or
 /// whose variable is not set. Blocks.
 pub(super) fn wrong_sources(names: Vec<&str>, secrets: &Secrets) -> Vec<String> {
     let wrong = BTreeSet::from_iter(names).into_iter().filter_map(|name| {

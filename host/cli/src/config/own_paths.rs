@@ -10,7 +10,7 @@ use campanile_sandbox::own_files::PathTrace;
 use campanile_server::Listen;
 
 impl Config {
-    /// Return the paths from which no task may be granted a directory to write, and no secret to read: each file and
+    /// Returns the paths from which no task may be granted a directory to write, and no secret to read: each file and
     /// folder of the configuration, also those that do not exist yet.
     pub fn own_paths(&self) -> Vec<OwnPath> {
         let files = self.files.clone();
@@ -87,7 +87,7 @@ impl Config {
     }
 }
 
-/// Return the files that decide what the value of a secret is.
+/// Returns the files that decide what the value of a secret is.
 fn of_secret(source: &SecretSource) -> Vec<OwnPath> {
     let (kind, paths) = match source {
         SecretSource::Env { .. } => return Vec::new(),

@@ -51,7 +51,7 @@ pub(super) fn read(
 /// Stands for an argument of a command, which may hold a secret.
 const ARGUMENT: &str = "***";
 
-/// Return the key of `source` as TOML, without the secret's value and without the arguments of a command.
+/// Returns the key of `source` as TOML, without the secret's value and without the arguments of a command.
 pub(super) fn toml(source: &SecretSource) -> String {
     let entry = match source {
         SecretSource::Env { variable, .. } => ("env", toml::Value::from(variable.as_str())),

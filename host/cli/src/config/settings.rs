@@ -527,7 +527,7 @@ fn check_policy(policy: &Policy, section: &Section<'_>) -> Result<(), Error> {
 }
 
 impl ScheduleDefaults {
-    /// Return the policies that are not those of a schedule without any configuration.
+    /// Returns the policies that are not those of a schedule without any configuration.
     pub fn policies(&self) -> Policies {
         Policies {
             catchup: Some(self.catchup).filter(|word| *word != Catchup::default()),
@@ -585,7 +585,7 @@ impl Retention {
         }
     }
 
-    /// Return how long the record keeps what has ended.
+    /// Returns how long the record keeps what has ended.
     pub fn limits(&self) -> RetentionLimits {
         RetentionLimits {
             succeeded: self.succeeded,

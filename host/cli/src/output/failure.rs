@@ -135,7 +135,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Return a text on one line, with single spaces.
+/// Returns a text on one line, with single spaces.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -122,7 +122,7 @@ impl Drop for Rounds {
     }
 }
 
-/// Return the text that draws `text` on a terminal of that size. Lines that do not fit are cut off.
+/// Returns the text that draws `text` on a terminal of that size. Lines that do not fit are cut off.
 fn frame(text: &str, width: usize, height: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut shown: Vec<String> = lines

@@ -25,7 +25,7 @@ fn colours(terminal: bool, no_color: Option<&OsStr>) -> bool {
     terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
-/// Return a message with its label in colour, if it begins with one.
+/// Returns a message with its label in colour, if it begins with one.
 pub(super) fn message(text: &str) -> String {
     let rest = text.trim_start_matches('\n');
     let space = &text[..text.len() - rest.len()];
@@ -38,7 +38,7 @@ pub(super) fn message(text: &str) -> String {
     }
 }
 
-/// Return a cell of a table in the colour of its meaning. `key` is that of the column.
+/// Returns a cell of a table in the colour of its meaning. `key` is that of the column.
 pub(super) fn cell(key: &str, text: &str) -> String {
     match colour(key, text) {
         Some(colour) => {

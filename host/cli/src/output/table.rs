@@ -87,19 +87,19 @@ impl Table {
         self.keys.remove(column)
     }
 
-    /// Return the width of each column.
+    /// Returns the width of each column.
     fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.keys.iter().map(|key| key.len()).collect();
         widen(&mut widths, &self.rows);
         widths
     }
 
-    /// Return the width of the table when its columns are shortened as far as they may be.
+    /// Returns the width of the table when its columns are shortened as far as they may be.
     fn least_width(&self) -> usize {
         total(&self.shortened(0))
     }
 
-    /// Return the widths of the columns in a table of at most `width` characters, if shortening the widest suffices for that.
+    /// Returns the widths of the columns in a table of at most `width` characters, if shortening the widest suffices for that.
     fn shortened(&self, width: usize) -> Vec<usize> {
         let mut widths = self.widths();
         let last = widths.len() - 1;
@@ -148,7 +148,7 @@ fn is_instant(key: &str) -> bool {
         .any(|end| key.ends_with(end))
 }
 
-/// Return the width of a table.
+/// Returns the width of a table.
 fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
 }
@@ -161,7 +161,7 @@ fn widen(widths: &mut [usize], rows: &[Vec<String>]) {
     }
 }
 
-/// Return a row as one line, its cells padded to the width of their columns. `shown` returns what stands for a cell, with
+/// Returns a row as one line, its cells padded to the width of their columns. `shown` returns what stands for a cell, with
 /// its column.
 fn line(row: &[String], widths: &[usize], shown: impl Fn(usize, &str) -> String) -> String {
     let mut line = String::new();
@@ -174,7 +174,7 @@ fn line(row: &[String], widths: &[usize], shown: impl Fn(usize, &str) -> String)
     line
 }
 
-/// Return each row as one line, its cells padded to the width of their columns.
+/// Returns each row as one line, its cells padded to the width of their columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
     widen(&mut widths, rows);
@@ -182,7 +182,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
         .map(move |row| line(row, &widths, |_, text| text.to_owned()))
 }
 
-/// Return a value as a cell of a table: one line.
+/// Returns a value as a cell of a table: one line.
 fn cell(text: &str) -> String {
     match text {
         "" => NONE.to_owned(),

@@ -64,7 +64,7 @@ impl Shapes {
         (command, self.generator.subschema_for::<T>())
     }
 
-    /// Return the shape of what the API answers too.
+    /// Returns the shape of what the API answers too.
     fn view<T: JsonSchema + Serialize + DeserializeOwned>(
         &mut self,
         command: &'static str,
@@ -230,7 +230,7 @@ fn description(schema: &Value) -> String {
         .to_owned()
 }
 
-/// Return the name of the definition that a schema refers to.
+/// Returns the name of the definition that a schema refers to.
 fn reference_of(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.strip_prefix("#/$defs/")
 }
@@ -242,14 +242,14 @@ pub(super) fn resolve<'a>(schema: &'a Value, definitions: &'a Map<String, Value>
     }
 }
 
-/// Return the schemas among which a value can choose, without null.
+/// Returns the schemas among which a value can choose, without null.
 fn alternatives(schema: &Value) -> Vec<&Value> {
     let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
     let alternatives = alternatives.into_iter().flatten();
     alternatives.filter(|one| one["type"] != "null").collect()
 }
 
-/// Return the words of a closed set, each with its description.
+/// Returns the words of a closed set, each with its description.
 pub(super) fn words(schema: &Value) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().map(str::to_owned);
     let plain = schema["enum"].as_array().into_iter().flatten();
@@ -297,7 +297,7 @@ fn type_text(schema: &Value, definitions: &Map<String, Value>) -> String {
     or_null(text, is_nullable)
 }
 
-/// Return the types that a value can have.
+/// Returns the types that a value can have.
 fn types(schema: &Value) -> Vec<&str> {
     match &schema["type"] {
         Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
@@ -305,7 +305,7 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Return an example of a value, chosen by its key or else by its type.
+/// Returns an example of a value, chosen by its key or else by its type.
 fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value {
     let schema = resolve(schema, definitions);
     if schema["properties"].is_object() || schema["allOf"].is_array() {

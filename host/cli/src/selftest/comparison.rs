@@ -57,7 +57,7 @@ struct Effects {
     recovery: usize,
 }
 
-/// Return the totals, and a sentence for each launch that is wrong.
+/// Returns the totals, and a sentence for each launch that is wrong.
 pub(super) fn compare(record: &Record, effects: &str) -> (Totals, Vec<String>) {
     let (mut totals, mut problems) = (Totals::default(), Vec::new());
     let mut effects = effects_of(effects, &mut problems);
@@ -127,7 +127,7 @@ impl Totals {
     }
 }
 
-/// Return the effects by the launch.
+/// Returns the effects by the launch.
 fn effects_of(text: &str, problems: &mut Vec<String>) -> HashMap<String, Effects> {
     let mut effects: HashMap<String, Effects> = HashMap::new();
     for line in text.lines() {
@@ -143,7 +143,7 @@ fn effects_of(text: &str, problems: &mut Vec<String>) -> HashMap<String, Effects
     effects
 }
 
-/// Return the runs by the launch, in the order of their numbers.
+/// Returns the runs by the launch, in the order of their numbers.
 fn runs_of(record: &Record) -> BTreeMap<String, Vec<&RunRow>> {
     let mut runs: BTreeMap<String, Vec<&RunRow>> = BTreeMap::new();
     for run in &record.runs {
@@ -155,7 +155,7 @@ fn runs_of(record: &Record) -> BTreeMap<String, Vec<&RunRow>> {
     runs
 }
 
-/// Return how long it took from a fault to the next run of each launch that lost its first run by it.
+/// Returns how long it took from a fault to the next run of each launch that lost its first run by it.
 ///
 /// A launch that lost more runs pauses before the next, so its later runs do not count.
 pub(super) fn take_overs(record: &Record, faults: &[FaultTime]) -> Vec<Duration> {
@@ -177,7 +177,7 @@ pub(super) fn take_overs(record: &Record, faults: &[FaultTime]) -> Vec<Duration>
     times
 }
 
-/// Return the longest delay of a launch after each fault: from its slot to the start of its first run.
+/// Returns the longest delay of a launch after each fault: from its slot to the start of its first run.
 pub(super) fn delays(record: &Record, faults: &[FaultTime]) -> Vec<Duration> {
     let runs = runs_of(record);
     let mut delays = vec![Duration::ZERO; faults.len()];

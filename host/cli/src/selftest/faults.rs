@@ -88,7 +88,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Return a number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -47,12 +47,12 @@ impl HostProcess {
         }
     }
 
-    /// Return how the process ended, if it has.
+    /// Returns how the process ended, if it has.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Return the last line of the log.
+    /// Returns the last line of the log.
     pub(super) fn last_line(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let last = log.lines().rev().find(|line| !line.trim().is_empty());

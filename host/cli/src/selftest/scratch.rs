@@ -54,7 +54,7 @@ impl Scratch {
         Ok(Scratch { folder })
     }
 
-    /// Return the command of the host `name` on `database`.
+    /// Returns the command of the host `name` on `database`.
     ///
     /// The address is not an argument: it may have a password, and the arguments of a process can be read by others.
     pub(super) fn serve(&self, program: &Path, name: &str, database: &DatabaseUrl) -> Command {
@@ -76,12 +76,12 @@ impl Scratch {
         command
     }
 
-    /// Return the file of a host's log.
+    /// Returns the file of a host's log.
     pub(super) fn log(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.log"))
     }
 
-    /// Return the lines of the effects until now.
+    /// Returns the lines of the effects until now.
     pub(super) fn effects(&self) -> String {
         // Without an effect there is no file.
         fs::read_to_string(self.folder.join("out/effects.log")).unwrap_or_default()

@@ -58,7 +58,7 @@ pub struct AlertDetail {
     pub messages: Vec<AlertMessageRow>,
 }
 
-/// Return an alert with the messages about it.
+/// Returns an alert with the messages about it.
 ///
 /// # Errors
 /// When there is none of that id.

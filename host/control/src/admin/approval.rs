@@ -71,7 +71,7 @@ pub fn admission<A>(
     }
 }
 
-/// Return a sentence when `new` replaces an active version with a higher version number.
+/// Returns a sentence when `new` replaces an active version with a higher version number.
 pub fn downgrade(row: &PackageRow, new: &Package) -> Option<String> {
     let active = row
         .digest
@@ -148,7 +148,7 @@ pub fn uncounted_approval(
     format!("the approval of {digest} on record doesn't count {place}: {why}")
 }
 
-/// Return the detail of an event: `what` was decided, by whom and why.
+/// Returns the detail of an event: `what` was decided, by whom and why.
 fn detail(what: &str, Attribution { by, note, .. }: Attribution<'_>) -> String {
     let note = note.map_or_else(String::new, |note| format!(": {note}"));
     format!("{what}, by {by}{note}")
@@ -211,7 +211,7 @@ impl PackageError {
         PackageError::Refused { message, hint }
     }
 
-    /// Return what to do; empty when the message says so already.
+    /// Returns what to do; empty when the message says so already.
     pub fn hint(&self) -> String {
         match self {
             PackageError::NothingPending(name) | PackageError::NoFormer(name) => {
@@ -376,7 +376,7 @@ async fn begin(
     }
 }
 
-/// Return the error that no version of a package was ever active.
+/// Returns the error that no version of a package was ever active.
 pub(crate) fn never_active(row: &PackageRow) -> PackageError {
     PackageError::NoActiveVersion {
         name: row.name.clone(),
@@ -384,7 +384,7 @@ pub(crate) fn never_active(row: &PackageRow) -> PackageError {
     }
 }
 
-/// Return the error that no package has this name; it suggests the nearest name.
+/// Returns the error that no package has this name; it suggests the nearest name.
 pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
     let mut hint = nearest_package(tx, name).await?;
     if hint.is_empty() {
@@ -435,7 +435,7 @@ async fn check_is_only(
     ))
 }
 
-/// Return the versions besides `pending` that came, or were rolled back from, since `before` is active.
+/// Returns the versions besides `pending` that came, or were rolled back from, since `before` is active.
 fn others<'v>(
     versions: &'v [Version],
     before: Option<&ArtifactDigest>,
@@ -467,7 +467,7 @@ fn prefix(wanted: &str) -> Result<String, PackageError> {
     Err(PackageError::Digest(wanted))
 }
 
-/// Return the version whose digest begins with `wanted`.
+/// Returns the version whose digest begins with `wanted`.
 pub fn version<'v>(
     name: &str,
     versions: &'v [Version],
@@ -498,7 +498,7 @@ fn shorts<'v>(versions: impl IntoIterator<Item = &'v Version>) -> String {
     digests.collect::<Vec<_>>().join(", ")
 }
 
-/// Return the version that was active last before `active` and that no person decided against.
+/// Returns the version that was active last before `active` and that no person decided against.
 fn former<'v>(versions: &'v [Version], active: &ArtifactDigest) -> Option<&'v Version> {
     versions
         .iter()

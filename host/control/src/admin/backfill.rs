@@ -59,7 +59,7 @@ pub struct SlotSurvey {
     pub slots_removed: u64,
 }
 
-/// Return what a backfill would do, without beginning it.
+/// Returns what a backfill would do, without beginning it.
 pub async fn preview(
     tx: &mut Tx,
     name: &str,
@@ -142,7 +142,7 @@ async fn survey(
     }
 }
 
-/// Return the backfill `id`.
+/// Returns the backfill `id`.
 pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill> {
     let found = backfills::find(tx, id).await?;
     found.ok_or_else(|| {
@@ -152,7 +152,7 @@ pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill> {
     })
 }
 
-/// Return the earlier backfill with the same id, if there is one.
+/// Returns the earlier backfill with the same id, if there is one.
 ///
 /// # Errors
 /// When the earlier request differs from this one.
@@ -248,7 +248,7 @@ fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
     i64::try_from(asked.spread.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Return how a backfill differs from a request with the same id: a clause for each argument.
+/// Returns how a backfill differs from a request with the same id: a clause for each argument.
 fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
     let context: Option<JsonObject> = stored_json(before.context.as_deref());
     let shown = |context: Option<&JsonObject>| context.map_or("none".to_owned(), text_of);

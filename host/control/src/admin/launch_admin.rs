@@ -88,7 +88,7 @@ async fn end_or_ask(
 
 /// Launch the slot of an ended launch again, with its context and arguments, today's definition of its schedule and the active version.
 ///
-/// Return the new launch, its slot, and the name of its schedule.
+/// Returns the new launch, its slot, and the name of its schedule.
 pub async fn retry(
     tx: &mut Tx,
     launch: LaunchId,
@@ -178,7 +178,7 @@ fn has_ended(state: &LaunchState) -> ScheduleError {
     ))
 }
 
-/// Return the `cancel_grace` of the revision that decided a launch.
+/// Returns the `cancel_grace` of the revision that decided a launch.
 async fn cancel_grace(tx: &mut Tx, state: &LaunchState) -> Result<Duration> {
     let (schedule, revision) = (state.schedule_id, state.schedule_revision);
     let revision = schedules::revision(tx, schedule, revision).await?;

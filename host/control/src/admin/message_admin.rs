@@ -56,7 +56,7 @@ pub async fn discard(
     record(tx, id, EventKind::MessageDiscarded, &detail, now).await
 }
 
-/// Return a message.
+/// Returns a message.
 ///
 /// # Errors
 /// When there is none of that id.

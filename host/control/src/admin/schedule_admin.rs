@@ -291,7 +291,7 @@ fn trigger_detail(trigger: &Trigger<'_>, triggered: &Triggered) -> String {
     }
 }
 
-/// Return the package of `schedule`, whose file a live host has.
+/// Returns the package of `schedule`, whose file a live host has.
 pub(crate) async fn present_package(tx: &mut Tx, schedule: &Schedule) -> Result<PackageRow> {
     let package = known_package(tx, &schedule.definition.package).await?;
     match package.missing_since {
@@ -425,7 +425,7 @@ pub async fn set_next_slots(
     Ok(())
 }
 
-/// Return a launch of `schedule` now instead of at a slot, or a skipped one when there is no package to launch.
+/// Returns a launch of `schedule` now instead of at a slot, or a skipped one when there is no package to launch.
 pub fn launch_at_once(
     schedule: &Schedule,
     (rule, policies): (&Rule, &Policies),
@@ -454,7 +454,7 @@ pub fn launch_at_once(
     }
 }
 
-/// Return the next slot of a schedule that is decided up to `cursor_at`.
+/// Returns the next slot of a schedule that is decided up to `cursor_at`.
 ///
 /// A rule that counts from ends begins at the next whole second. It has no next slot while its launch is not over, and
 /// may be due at once after an edit or a resume.
@@ -517,7 +517,7 @@ pub async fn lock(tx: &mut Tx, name: &str) -> Result<Schedule> {
     find(tx, name).await
 }
 
-/// Return the schedule of that name; the error suggests the nearest name.
+/// Returns the schedule of that name; the error suggests the nearest name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
     if let Some(schedule) = schedules::find(tx, name).await? {
         return Ok(schedule);
@@ -531,7 +531,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
     Err(ScheduleError::NotFound(message))
 }
 
-/// Return the package of that name; the error suggests the nearest name.
+/// Returns the package of that name; the error suggests the nearest name.
 pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
     match packages::find(tx, name).await? {
         Some(package) if package.digest.is_some() => return Ok(package),
@@ -557,7 +557,7 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
     Err(ScheduleError::UnknownPackage(name.to_owned(), hint))
 }
 
-/// Return the end of the message that no package has this name: it suggests the nearest name.
+/// Returns the end of the message that no package has this name: it suggests the nearest name.
 pub(crate) async fn nearest_package(tx: &mut Tx, name: &str) -> Result<String, DbError> {
     let names = packages::names(tx, SIMILAR_MAX).await?;
     Ok(did_you_mean(name, names.iter().map(String::as_str)))
@@ -568,7 +568,7 @@ pub fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
         .map_err(|why| ScheduleError::unreadable(&schedule.definition, why))
 }
 
-/// Return the definition in a revision, or the error that this version cannot read it.
+/// Returns the definition in a revision, or the error that this version cannot read it.
 pub(crate) fn read(revision: &Revision) -> Result<ScheduleDefinition> {
     definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
 }

@@ -112,7 +112,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Return the key of the principal: all its requests have this key, and no requests of another principal.
+    /// Returns the key of the principal: all its requests have this key, and no requests of another principal.
     pub fn key(&self) -> String {
         match self.is_proxied {
             // No token has such a name.
@@ -131,7 +131,7 @@ fn state(row: &TokenRow, now: Timestamp) -> TokenState {
     }
 }
 
-/// Return a new secret.
+/// Returns a new secret.
 pub fn new_secret() -> String {
     let random: [u8; SECRET_BYTES] = rand::random();
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
@@ -196,7 +196,7 @@ pub async fn create(
     Ok(CreatedToken { token, secret })
 }
 
-/// Return up to `limit` tokens by name, and with `all` the revoked ones too.
+/// Returns up to `limit` tokens by name, and with `all` the revoked ones too.
 pub async fn list(
     tx: &mut Tx,
     all: bool,
@@ -317,7 +317,7 @@ impl Authenticator {
         }
     }
 
-    /// Return who brings `secret`; none when no token that is accepted at `now` has it.
+    /// Returns who brings `secret`; none when no token that is accepted at `now` has it.
     ///
     /// # Errors
     /// When the database cannot be read. Then every request is refused.
@@ -332,7 +332,7 @@ impl Authenticator {
         self.look_up(&TokenHash::of(secret.as_bytes()), now).await
     }
 
-    /// Return whose token it is; none when it is not accepted at `now`.
+    /// Returns whose token it is; none when it is not accepted at `now`.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -49,7 +49,7 @@ impl BackfillRecord {
         Ok(BackfillRecord::count(tx, row).await?)
     }
 
-    /// Return the newest `limit` backfills before `after`, newest first; with `pattern` those of schedules whose names match it.
+    /// Returns the newest `limit` backfills before `after`, newest first; with `pattern` those of schedules whose names match it.
     pub async fn list(
         tx: &mut Tx,
         pattern: Option<&str>,

@@ -138,7 +138,7 @@ pub async fn list_position(
     Ok(RunId::of(launch, id.number.unwrap_or(1)))
 }
 
-/// Return the error that a short id means several launches, which it lists.
+/// Returns the error that a short id means several launches, which it lists.
 async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Problem> {
     let mut rows = launch::with_ids(tx, found).await?;
     rows.sort_unstable_by_key(|row| row.id);

@@ -58,7 +58,7 @@ pub struct CancelReport {
     pub deadline: Option<Timestamp>,
 }
 
-/// Return what to do about a launch that did not succeed; none for any other launch.
+/// Returns what to do about a launch that did not succeed; none for any other launch.
 pub fn next_step(launch: &LaunchRow) -> Option<&'static str> {
     let step = match (launch.status, launch.failure) {
         (LaunchStatus::Unknown, _) => {
@@ -131,7 +131,7 @@ impl CancelReport {
     }
 }
 
-/// Return the newest launches that pass `filter`, of those after the launch `after`. At most about `looked_at_max` launches
+/// Returns the newest launches that pass `filter`, of those after the launch `after`. At most about `looked_at_max` launches
 /// are looked at.
 pub async fn list(
     tx: &mut Tx,

@@ -140,7 +140,7 @@ impl DecisionReport {
     }
 }
 
-/// Return the package of that name; the error names the nearest one.
+/// Returns the package of that name; the error names the nearest one.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
     match packages::find(tx, name).await? {
         Some(row) => Ok(row),

@@ -63,7 +63,7 @@ impl DiffReport {
         })
     }
 
-    /// Return why the imports are not compared, if they are not.
+    /// Returns why the imports are not compared, if they are not.
     pub fn why_without_imports(&self) -> Option<String> {
         let digest = self.without_imports.as_ref()?.short();
         Some(format!(
@@ -71,7 +71,7 @@ impl DiffReport {
         ))
     }
 
-    /// Return the requests of the newer version that are not granted.
+    /// Returns the requests of the newer version that are not granted.
     pub fn missing(&self) -> impl Iterator<Item = &Request> {
         let requests = self.diff.requests.iter();
         let missing =
@@ -79,7 +79,7 @@ impl DiffReport {
         missing.map(|asked| &asked.request)
     }
 
-    /// Return a line for each difference, and indented ones below it.
+    /// Returns a line for each difference, and indented ones below it.
     pub fn lines(&self) -> Vec<String> {
         let diff = &self.diff;
         let indented = |differences: &[Difference]| {

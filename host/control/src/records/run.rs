@@ -96,7 +96,7 @@ impl RunDetail {
         RunDetail::with_calls(tx, run, calls).await
     }
 
-    /// Return a run with these calls.
+    /// Returns a run with these calls.
     pub async fn with_calls(
         tx: &mut Tx,
         run: RunRow,
@@ -148,7 +148,7 @@ impl From<TaskRun> for TaskLogs {
     }
 }
 
-/// Return a sentence that retention has removed the calls of a run that ended at `finished_at`, if it ended long enough ago.
+/// Returns a sentence that retention has removed the calls of a run that ended at `finished_at`, if it ended long enough ago.
 /// `age` is `retention.logs`.
 pub fn removed_calls_note(
     finished_at: Option<Timestamp>,

@@ -141,7 +141,7 @@ impl NewSchedule {
         }
     }
 
-    /// Return when a rule without slots launches, as a sentence; none for a rule that has slots.
+    /// Returns when a rule without slots launches, as a sentence; none for a rule that has slots.
     pub fn without_slots(&self) -> Option<String> {
         rule(&self.schedule.row)
             .ok()
@@ -231,7 +231,7 @@ impl Redefinition {
 }
 
 impl ScheduleRecord {
-    /// Return the name of the schedule.
+    /// Returns the name of the schedule.
     pub fn name(&self) -> &str {
         &self.row.definition.name
     }
@@ -247,7 +247,7 @@ impl ScheduleRecord {
         }
     }
 
-    /// Return the row, with what the record has of its history.
+    /// Returns the row, with what the record has of its history.
     pub fn into_row(self) -> Schedule {
         let skips = serde_json::to_string(&self.skips).ok();
         let mut row = self.row;
@@ -256,7 +256,7 @@ impl ScheduleRecord {
         row
     }
 
-    /// Return the rule as it is written, with its hashed values.
+    /// Returns the rule as it is written, with its hashed values.
     pub fn rule_text(&self) -> String {
         let text = &self.row.definition.rule;
         let written = format!("{} {}", text.kind, text.expression);
@@ -266,7 +266,7 @@ impl ScheduleRecord {
         }
     }
 
-    /// Return the next slot as the end of a sentence.
+    /// Returns the next slot as the end of a sentence.
     pub fn next_text(&self) -> String {
         match self.row.state.next_slot {
             Some(slot) => format!("next slot {slot}"),
@@ -274,7 +274,7 @@ impl ScheduleRecord {
         }
     }
 
-    /// Return since when, by whom, until when and why the schedule is paused; empty when it is not.
+    /// Returns since when, by whom, until when and why the schedule is paused; empty when it is not.
     pub fn pause_text(&self) -> String {
         let state = &self.row.state;
         let Some(paused_at) = state.paused_at else {
@@ -294,14 +294,14 @@ pub fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
     Ok(Rule::parse(&row.definition.rule, key)?)
 }
 
-/// Return the future slots of a schedule that `schedule skip` skips.
+/// Returns the future slots of a schedule that `schedule skip` skips.
 pub fn skips(row: &Schedule) -> BTreeSet<Timestamp> {
     let mut skips = row.state.history.skipped_slots();
     skips.retain(|slot| *slot > row.state.cursor_at);
     skips
 }
 
-/// Return the slots of a schedule after `after`, or without it those to be decided from `now` on, skipped ones included.
+/// Returns the slots of a schedule after `after`, or without it those to be decided from `now` on, skipped ones included.
 pub fn slots<'a>(
     row: &'a Schedule,
     rule: &'a Rule,
@@ -326,7 +326,7 @@ pub fn slots<'a>(
     all.skip_while(move |slot| *slot <= after)
 }
 
-/// Return `paused`, `ended` or `enabled`.
+/// Returns `paused`, `ended` or `enabled`.
 pub fn state(row: &Schedule) -> &'static str {
     match row.state.enabled {
         false => "paused",
@@ -335,7 +335,7 @@ pub fn state(row: &Schedule) -> &'static str {
     }
 }
 
-/// Return whether a schedule without a next slot waits for a host's start or for the end of a launch.
+/// Returns whether a schedule without a next slot waits for a host's start or for the end of a launch.
 fn waits_for_event(row: &Schedule) -> bool {
     // Another version may be able to read what this one cannot.
     let Ok((rule, policies)) = definition::parse(&row.definition) else {
@@ -346,7 +346,7 @@ fn waits_for_event(row: &Schedule) -> bool {
     rule.at_host_start() || (rule.delay_after_completion().is_some() && may_launch())
 }
 
-/// Return a warning when many other schedules have their next slot in the same minute.
+/// Returns a warning when many other schedules have their next slot in the same minute.
 async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<Warning>, DbError> {
     let Some(slot) = row.state.next_slot else {
         return Ok(None);
@@ -358,18 +358,18 @@ async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<Warning>, Db
     Ok(rule.map(|rule| rule.crowded(others)))
 }
 
-/// Return whether the rule has values that are hashed from its schedule's id.
+/// Returns whether the rule has values that are hashed from its schedule's id.
 pub fn is_hashed(rule: &Rule) -> bool {
     rule.normal_form() != rule.resolved_form()
 }
 
-/// Return the last multiple of `step` since the epoch that is not after `at`.
+/// Returns the last multiple of `step` since the epoch that is not after `at`.
 pub fn floor(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
 }
 
-/// Return a sentence that says when a rule without slots launches; none for a rule that has slots.
+/// Returns a sentence that says when a rule without slots launches; none for a rule that has slots.
 pub fn without_slots(rule: &Rule) -> Option<String> {
     if !rule.at_host_start() && rule.delay_after_completion().is_none() {
         return None;

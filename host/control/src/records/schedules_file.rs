@@ -23,7 +23,7 @@ pub struct ChangedSchedule {
 }
 
 impl FileReport {
-    /// Return the report of these changes.
+    /// Returns the report of these changes.
     pub fn new(diff: Diff, refused: Vec<Refusal>) -> FileReport {
         let changed = diff.changed.into_iter().map(|changed| ChangedSchedule {
             schedule: changed.wanted.name,

@@ -21,7 +21,7 @@ pub struct FailureFeed {
 }
 
 impl FailureFeed {
-    /// Return launches that failed, are unknown or abandoned since the last call, at most the newest 20. The first call
+    /// Returns launches that failed, are unknown or abandoned since the last call, at most the newest 20. The first call
     /// returns the newest 20 launches that failed, are unknown or abandoned, however long ago.
     pub async fn read(&mut self, tx: &mut Tx) -> Result<Vec<LaunchRow>, DbError> {
         let newest = launch::newest_failures(tx, LOOKED_AT).await?;
@@ -40,7 +40,7 @@ impl FailureFeed {
         self.seen = None;
     }
 
-    /// Return the first of `newest` that the last call did not have.
+    /// Returns the first of `newest` that the last call did not have.
     fn unseen(&mut self, newest: Vec<LaunchId>) -> Vec<LaunchId> {
         let seen = self.seen.take().unwrap_or_default();
         let oldest = seen.iter().min().copied();

@@ -203,7 +203,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Return how long it waits in the queue and for capacity, from when it could have started.
+    /// Returns how long it waits in the queue and for capacity, from when it could have started.
     pub fn lag(&self) -> Option<Duration> {
         let ready_at = self.fire_time.max(self.decided_at);
         Some(self.started_at?.since(ready_at))

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::reports::health::disk::short_of;
 use crate::rules::alert_rule::USUAL_TIMES;
 use campanile_model::clock::Timestamp;
 use campanile_model::labels::Labels;
@@ -297,6 +296,15 @@ fn no_space(free: u64, reserve: u64) -> String {
         let free = size_rounded(free);
         format!("the disk of the database is full, with {free} free")
     }
+}
+
+/// Says that free space is below the reserve.
+pub fn short_of(free: u64, reserve: u64) -> String {
+    format!(
+        "the disk of the database has {} free, less than the `disk_reserve` of {}",
+        size_rounded(free),
+        size_rounded(reserve)
+    )
 }
 
 /// Explains a cursor running ahead of the clock, and the remedy.

@@ -30,13 +30,13 @@ pub struct DayStatistics {
 }
 
 impl DayStatistics {
-    /// Return the key after which a list continues. Keys sort as the list does.
+    /// Returns the key after which a list continues. Keys sort as the list does.
     pub fn key(&self) -> String {
         format!("{}/{}", self.day, self.package)
     }
 }
 
-/// Return up to `limit` packages after `after`, by name, with what their tasks used in launches that were decided in the
+/// Returns up to `limit` packages after `after`, by name, with what their tasks used in launches that were decided in the
 /// span `span` before `now`; with `namespace` only packages of it. A package without calls is left out.
 pub async fn package_statistics(
     tx: &mut Tx,
@@ -59,7 +59,7 @@ pub async fn package_statistics(
     Ok(page(rows, after, limit, |row| row.package.clone()))
 }
 
-/// Return the same for each day, the oldest first. The first day may have begun before the span.
+/// Returns the same for each day, the oldest first. The first day may have begun before the span.
 pub async fn day_statistics(
     tx: &mut Tx,
     now: Timestamp,
@@ -77,7 +77,7 @@ pub async fn day_statistics(
     Ok(page(rows, after, limit, DayStatistics::key))
 }
 
-/// Return what the packages of `namespace` used since `since`, or all packages.
+/// Returns what the packages of `namespace` used since `since`, or all packages.
 async fn used_in(
     tx: &mut Tx,
     since: Timestamp,
@@ -90,7 +90,7 @@ async fn used_in(
     Ok(found)
 }
 
-/// Return up to `limit` rows whose keys are after `after`.
+/// Returns up to `limit` rows whose keys are after `after`.
 fn page<R>(
     rows: impl Iterator<Item = R>,
     after: Option<&str>,

@@ -264,7 +264,7 @@ fn refuse_other(
     Err(Problem::new(ErrorCode::InvalidArgument, message).hint(hint))
 }
 
-/// Return the newest link of the chain; none while nothing is sealed.
+/// Returns the newest link of the chain; none while nothing is sealed.
 pub async fn checkpoint(db: &Db) -> Result<Option<Checkpoint>, DbError> {
     let mut tx = db.read().await?;
     let first = seals::page(&mut tx, 0, 1).await?.into_iter().next();

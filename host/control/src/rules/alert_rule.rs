@@ -101,7 +101,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Return the kind.
+    /// Returns the kind.
     pub fn kind(&self) -> AlertKind {
         match self {
             Condition::Failed { .. } => AlertKind::Failed,
@@ -132,7 +132,7 @@ impl Condition {
 }
 
 impl Rule {
-    /// Return the rule for the policy `expect_within` that applies when the configuration has none. No channel gets a message.
+    /// Returns the rule for the policy `expect_within` that applies when the configuration has none. No channel gets a message.
     pub fn expect_within() -> Rule {
         Rule {
             name: AlertKind::ExpectWithin.to_string(),
@@ -278,7 +278,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Return the name of the secret, if it is one.
+    /// Returns the name of the secret, if it is one.
     pub fn secret(&self) -> Option<&str> {
         match self {
             Value::Plain(_) => None,
@@ -309,7 +309,7 @@ pub struct Ping {
 }
 
 impl Channel {
-    /// Return the names of the secrets that the channel needs, some perhaps twice.
+    /// Returns the names of the secrets that the channel needs, some perhaps twice.
     pub fn secrets(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.signing_secrets.iter().map(String::as_str).collect();
         names.extend(self.target.url.secret());
@@ -327,14 +327,14 @@ impl Channel {
     }
 }
 
-/// Return the names in the placeholders `{secret:NAME}` of the value of a header.
+/// Returns the names in the placeholders `{secret:NAME}` of the value of a header.
 pub fn secrets_in(value: &str) -> impl Iterator<Item = &str> {
     let rests = value.split("{secret:").skip(1);
     rests.map(|rest| rest.split_once('}').map_or(rest, |(name, _)| name))
 }
 
 impl AlertSettings {
-    /// Return the names of the rules, with that of the rule that applies when there is no other for `expect_within`.
+    /// Returns the names of the rules, with that of the rule that applies when there is no other for `expect_within`.
     pub fn rule_names(&self) -> Vec<&str> {
         let names = self.rules.iter().map(|rule| rule.name.as_str());
         names.chain([AlertKind::ExpectWithin.as_str()]).collect()
@@ -346,7 +346,7 @@ impl AlertSettings {
         format!("the configuration has no table [channels.{name}]{near}")
     }
 
-    /// Return the names of all secrets that the channels, the heartbeat and the pings need, some perhaps twice.
+    /// Returns the names of all secrets that the channels, the heartbeat and the pings need, some perhaps twice.
     pub fn secrets(&self) -> Vec<&str> {
         let heartbeat = self.heartbeat.iter().map(|heartbeat| &heartbeat.target);
         let targets = heartbeat.chain(self.pings.iter().map(|ping| &ping.target));

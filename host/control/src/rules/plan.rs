@@ -153,7 +153,7 @@ pub struct Definer<'a> {
 }
 
 impl<'a> Definer<'a> {
-    /// Return the definer that is `revision`, whose policies are `policies`.
+    /// Returns the definer that is `revision`, whose policies are `policies`.
     pub fn of(revision: &'a Revision, policies: &'a Policies) -> Definer<'a> {
         Definer {
             schedule_id: revision.schedule_id,
@@ -164,7 +164,7 @@ impl<'a> Definer<'a> {
     }
 }
 
-/// Return the launch of one slot. Callers replace the fields in which theirs differs.
+/// Returns the launch of one slot. Callers replace the fields in which theirs differs.
 pub fn launch_of_slot(
     definer: &Definer<'_>,
     rule: &Rule,
@@ -202,7 +202,7 @@ pub fn launch_of_slot(
     }
 }
 
-/// Return the columns of an overlap decision: the decision, its reason, and the preferred launch.
+/// Returns the columns of an overlap decision: the decision, its reason, and the preferred launch.
 pub fn recorded(decision: OverlapDecision) -> (Decision, Option<&'static str>, Option<LaunchId>) {
     match decision {
         OverlapDecision::Start => (Decision::Launched, None, None),
@@ -211,7 +211,7 @@ pub fn recorded(decision: OverlapDecision) -> (Decision, Option<&'static str>, O
     }
 }
 
-/// Return the rule whose slots are to be decided. A rule that counts from the end of a launch has only `next_slot`.
+/// Returns the rule whose slots are to be decided. A rule that counts from the end of a launch has only `next_slot`.
 pub fn decidable(rule: &Rule, next_slot: Option<Timestamp>) -> Cow<'_, Rule> {
     match (rule.delay_after_completion(), next_slot) {
         (Some(_), Some(slot)) => Cow::Owned(rule.only(slot)),
@@ -219,7 +219,7 @@ pub fn decidable(rule: &Rule, next_slot: Option<Timestamp>) -> Cow<'_, Rule> {
     }
 }
 
-/// Return the kind and the fire time of the launch that an action requests.
+/// Returns the kind and the fire time of the launch that an action requests.
 fn launch_of(action: SlotAction) -> Option<(LaunchKind, Timestamp)> {
     match action {
         SlotAction::Launch { fire_time } => Some((LaunchKind::Schedule, fire_time)),
@@ -256,7 +256,7 @@ fn overlap_decisions(
     found
 }
 
-/// Return the launches of a schedule that count for the overlap policy at `now`, in the order of `unfinished`.
+/// Returns the launches of a schedule that count for the overlap policy at `now`, in the order of `unfinished`.
 ///
 /// While the schedule is paused, its queued slots stay queued and do not count.
 pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) -> Vec<Active> {
@@ -289,7 +289,7 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
     active.collect()
 }
 
-/// Return a plan that leaves the cursor where it is and the schedule without a next slot.
+/// Returns a plan that leaves the cursor where it is and the schedule without a next slot.
 pub fn leave_undecided(due: &DueSchedule) -> Plan {
     Plan {
         launches: Vec::new(),
@@ -299,7 +299,7 @@ pub fn leave_undecided(due: &DueSchedule) -> Plan {
     }
 }
 
-/// Return a step of the cursor that makes no launch.
+/// Returns a step of the cursor that makes no launch.
 fn advance(due: &DueSchedule, to: Timestamp, next_slot: Option<Timestamp>) -> CursorMove {
     CursorMove {
         id: due.id,

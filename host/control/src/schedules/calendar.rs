@@ -110,18 +110,18 @@ fn year_of(day: i64) -> i64 {
     year.unwrap_or(1970)
 }
 
-/// Return the date of a day, given as days since 1970.
+/// Returns the date of a day, given as days since 1970.
 fn date(day: i64) -> String {
     Timestamp::of_day(day).date_text()
 }
 
-/// Return the first day of a year, as days since 1970.
+/// Returns the first day of a year, as days since 1970.
 fn first_day(year: i64) -> i64 {
     let text = format!("{year:04}-01-01T00:00:00Z");
     text.parse::<Timestamp>().map_or(0, Timestamp::day)
 }
 
-/// Return the day of an instant on a clock that is `offset` seconds ahead of UTC.
+/// Returns the day of an instant on a clock that is `offset` seconds ahead of UTC.
 fn local_day(at: Timestamp, offset: i64) -> i64 {
     Timestamp::from_micros(at.micros().saturating_add(offset.saturating_mul(1_000_000))).day()
 }
@@ -139,7 +139,7 @@ async fn read_rows(
     Ok((rows, removed))
 }
 
-/// Return the first day of which all launches were read; none when all were read. `rows` has the newest first.
+/// Returns the first day of which all launches were read; none when all were read. `rows` has the newest first.
 fn counted_from(rows: &[CalendarLaunch], limit: i64) -> Option<i64> {
     let oldest = rows.last().filter(|_| rows.len() as i64 >= limit)?;
     Some(local_day(oldest.scheduled_time, oldest.utc_offset) + 1)

@@ -5,7 +5,7 @@ use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::schedules::Revision;
 
-/// Return the definition in a revision, with its rule as text. It is enabled: a pause belongs to the state of a schedule.
+/// Returns the definition in a revision, with its rule as text. It is enabled: a pause belongs to the state of a schedule.
 ///
 /// # Errors
 /// When this version cannot read it, because another version stored it.
@@ -25,7 +25,7 @@ pub fn read(revision: &Revision) -> Result<ScheduleDefinition, String> {
     })
 }
 
-/// Return the rule and the policies of a revision.
+/// Returns the rule and the policies of a revision.
 ///
 /// # Errors
 /// As [`read`].
@@ -35,7 +35,7 @@ pub fn parse(revision: &Revision) -> Result<(Rule, Policies), String> {
     Ok((rule, policies(revision)?))
 }
 
-/// Return the policies alone, which can be read also where the zone of the rule is unknown: those that the definition sets,
+/// Returns the policies alone, which can be read also where the zone of the rule is unknown: those that the definition sets,
 /// and those of the configuration that it does not set.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub fn policies(revision: &Revision) -> Result<Policies, String> {
     Ok(own_policies(revision)?.or(&defaults(revision)?))
 }
 
-/// Return the policies that the definition sets.
+/// Returns the policies that the definition sets.
 ///
 /// # Errors
 /// As [`read`].
@@ -52,7 +52,7 @@ pub fn own_policies(revision: &Revision) -> Result<Policies, String> {
     serde_json::from_str(&revision.policies).map_err(|error| format!("its policies: {error}"))
 }
 
-/// Return the policies that the configuration of the hosts gave to the revision.
+/// Returns the policies that the configuration of the hosts gave to the revision.
 ///
 /// # Errors
 /// As [`read`].

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use campanile_sandbox::{Form, Template};
 
-/// Return `args` as they are stored.
+/// Returns `args` as they are stored.
 pub(crate) fn stored(args: &[String]) -> String {
     json!(args).to_string()
 }
 
-/// Return the sentence that a package takes no arguments.
+/// Returns the sentence that a package takes no arguments.
 pub fn no_program(package: &str, form: Form) -> String {
     format!(
         "arguments are for a program with a main function, and the package `{package}` is a {form}: leave `args` out, and put values into the context"

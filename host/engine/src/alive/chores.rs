@@ -16,7 +16,7 @@ use campanile_model::clock::Timestamp;
 use campanile_store::events::{self, EventKind};
 use campanile_store::{Tx, chores};
 
-/// Return the epoch in which this host does the chores; none while another host does them.
+/// Returns the epoch in which this host does the chores; none while another host does them.
 fn epoch(ctx: &Ctx) -> Option<i64> {
     let held = ctx.chores.held()?;
     (ctx.clock.monotonic() < held.until).then_some(held.epoch)

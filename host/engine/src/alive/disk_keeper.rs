@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
-use campanile_control::reports::health::disk::{ROOM_MIN_BYTES, short_of};
+use campanile_control::reports::health::disk::ROOM_MIN_BYTES;
+use campanile_control::reports::symptom::short_of;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 

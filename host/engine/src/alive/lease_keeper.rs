@@ -198,7 +198,7 @@ impl Service for LeaseKeeper {
     }
 }
 
-/// Return how long to wait for one answer of the database: not past the end of the first lease.
+/// Returns how long to wait for one answer of the database: not past the end of the first lease.
 fn patience(ctx: &Ctx) -> Duration {
     let renew = ctx.settings.renew;
     let until = ctx.leases.until_first_expiry().unwrap_or(renew);

@@ -29,7 +29,7 @@ fn margin(lease: Duration) -> Duration {
     (lease / 10).max((CLOCK_ERROR_MAX * 2).min(lease / 4))
 }
 
-/// Return until when the holder of a lease acts. On record, the lease counts from `begun` too.
+/// Returns until when the holder of a lease acts. On record, the lease counts from `begun` too.
 pub(crate) fn held_until(begun: Monotonic, lease: Duration) -> Monotonic {
     begun.plus(lease - margin(lease))
 }
@@ -225,12 +225,12 @@ impl LeaseTable {
         }
     }
 
-    /// Return how many runs are tracked.
+    /// Returns how many runs are tracked.
     pub(crate) fn len(&self) -> usize {
         self.entries().len()
     }
 
-    /// Return in what time the first lease expires.
+    /// Returns in what time the first lease expires.
     pub(crate) fn until_first_expiry(&self) -> Option<Duration> {
         let entries = self.entries();
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
@@ -254,7 +254,7 @@ impl LeaseTable {
         entries.keys().copied().collect()
     }
 
-    /// Return the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
+    /// Returns the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
     pub(crate) fn to_renew(&self) -> Vec<(RunId, i64)> {
         let entries = self.entries();
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());

@@ -101,12 +101,12 @@ impl Capacity {
         }
     }
 
-    /// Return how many permits are free.
+    /// Returns how many permits are free.
     pub(crate) fn free(&self) -> usize {
         self.permits.available_permits()
     }
 
-    /// Return how many permits are taken.
+    /// Returns how many permits are taken.
     pub(crate) fn taken(&self) -> usize {
         (self.total as usize).saturating_sub(self.free())
     }

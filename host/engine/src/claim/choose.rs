@@ -52,7 +52,7 @@ impl Chosen {
     }
 }
 
-/// Return the quota of a package: the host's, changed by the package's sidecar.
+/// Returns the quota of a package: the host's, changed by the package's sidecar.
 pub(crate) fn quota(ctx: &Ctx, package: Option<&Package>) -> Quota {
     let changes = package.map(|package| package.sidecar.quota);
     changes.unwrap_or_default().over(&ctx.settings.quota)

@@ -13,7 +13,7 @@ pub(crate) struct ClaimGate {
 }
 
 impl ClaimGate {
-    /// Return what a transaction that claims holds until its end; none while the gate is closed.
+    /// Returns what a transaction that claims holds until its end; none while the gate is closed.
     pub(crate) async fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let entered = self.claiming.read().await;
         (!self.is_closed.load(Ordering::SeqCst)).then_some(entered)

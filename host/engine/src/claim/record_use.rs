@@ -84,7 +84,7 @@ impl RecordUse {
         Ok(())
     }
 
-    /// Return under which names the use of a package counts, each with its quota.
+    /// Returns under which names the use of a package counts, each with its quota.
     fn counted<'p>(&self, package: &'p str, quota: u64) -> Vec<(Cow<'p, str>, u64)> {
         let mut counted = vec![(Cow::Borrowed(package), quota)];
         if let Some((namespace, shared)) = quota_of(&self.namespaces, package)
@@ -110,7 +110,7 @@ impl RecordUse {
         Ok(())
     }
 
-    /// Return the counts to write now. They are pending until [`RecordUse::written`].
+    /// Returns the counts to write now. They are pending until [`RecordUse::written`].
     pub fn due(&self, now: Timestamp) -> Vec<DayUse> {
         let of_each = lock(&self.of_each);
         let due = of_each.iter().filter(|(_, used)| {
@@ -152,7 +152,7 @@ impl RecordUse {
     }
 }
 
-/// Return the use of a package today. A new day and a greater quota begin without an excess.
+/// Returns the use of a package today. A new day and a greater quota begin without an excess.
 fn of_package<'a>(
     of_each: &'a mut HashMap<String, Used>,
     package: &str,
@@ -190,7 +190,7 @@ fn refusal(name: &str, used: &Used, quota: u64) -> String {
     )
 }
 
-/// Return the bytes that a call adds to the record.
+/// Returns the bytes that a call adds to the record.
 pub(crate) fn bytes_of(call: &TaskRun) -> u64 {
     let texts = [&call.output, &call.context, &call.message];
     let texts = texts.map(|text| text.as_ref().map_or(0, String::len));

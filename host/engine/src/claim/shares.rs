@@ -96,7 +96,7 @@ impl Rate {
         f64::from(self.launches.max(1))
     }
 
-    /// Return how many launches a second gives back.
+    /// Returns how many launches a second gives back.
     fn refill(self) -> f64 {
         self.most() / self.span.as_secs_f64()
     }
@@ -116,7 +116,7 @@ impl Bucket {
         (self.used - since.as_secs_f64() * rate.refill()).max(0.0)
     }
 
-    /// Return how long to wait until a launch is allowed: zero when one is allowed now.
+    /// Returns how long to wait until a launch is allowed: zero when one is allowed now.
     fn wait(&self, rate: Rate, now: Timestamp) -> Duration {
         let excess = self.used_at(rate, now) + 1.0 - rate.most();
         if excess > 1e-9 {
@@ -240,7 +240,7 @@ impl Shares {
         }
     }
 
-    /// Return how long the namespace of a package has to wait for its next launch; none when it has no such quota.
+    /// Returns how long the namespace of a package has to wait for its next launch; none when it has no such quota.
     fn may_take_in_namespace(
         &self,
         package: &str,

@@ -61,7 +61,7 @@ impl BatchSize {
         }
     }
 
-    /// Return the rows of the next transaction.
+    /// Returns the rows of the next transaction.
     pub(crate) fn rows(&self) -> usize {
         self.rows.load(Ordering::Relaxed)
     }

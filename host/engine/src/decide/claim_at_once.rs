@@ -125,7 +125,7 @@ async fn last_ends(
     Ok(ends.into_iter().map(|end| (end.schedule_id, end)).collect())
 }
 
-/// Return `launch` as a claimed launch; none when it has no version to run.
+/// Returns `launch` as a claimed launch; none when it has no version to run.
 fn claimed(
     launch: &NewLaunch,
     due: &DueSchedule,

@@ -171,7 +171,7 @@ async fn correct(
     Ok(corrected)
 }
 
-/// Return the next slot that a schedule should have, if it has another one.
+/// Returns the next slot that a schedule should have, if it has another one.
 async fn correction(
     tx: &mut Tx,
     state: &ScheduleState,

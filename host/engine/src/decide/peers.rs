@@ -35,7 +35,7 @@ pub(crate) async fn look(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<(), D
     Ok(())
 }
 
-/// Return the turns of the hosts in this transaction; none when this host is alone, which then asks the database nothing.
+/// Returns the turns of the hosts in this transaction; none when this host is alone, which then asks the database nothing.
 pub(crate) async fn turns(ctx: &Ctx, tx: &mut Tx) -> Result<Option<Turns>, DbError> {
     let peers = ctx.peers.get();
     if peers.is_empty() {

@@ -68,7 +68,7 @@ async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Res
     Ok(opened.len())
 }
 
-/// Return the schedules with a queued launch that may start, or whose fire time has come.
+/// Returns the schedules with a queued launch that may start, or whose fire time has come.
 ///
 /// Reads without locks: a thousand schedules may each have a hundred launches queued behind a running one.
 async fn releasable(ctx: &Ctx, now: Timestamp) -> Result<Vec<ScheduleId>> {

@@ -71,7 +71,7 @@ async fn revise_all(tx: &mut Tx, defaults: &Policies, now: Timestamp) -> Result<
     }
 }
 
-/// Return the next revision of a schedule; none when `defaults` change nothing, or this version cannot read its policies.
+/// Returns the next revision of a schedule; none when `defaults` change nothing, or this version cannot read its policies.
 fn changed(schedule: &Schedule, defaults: &Policies, now: Timestamp) -> Option<Revision> {
     let definition = &schedule.definition;
     let own = definition::own_policies(definition).ok()?;
@@ -84,7 +84,7 @@ fn changed(schedule: &Schedule, defaults: &Policies, now: Timestamp) -> Option<R
     })
 }
 
-/// Return what applies to a schedule that sets nothing, such as `catchup is latest, delivery is at_least_once`.
+/// Returns what applies to a schedule that sets nothing, such as `catchup is latest, delivery is at_least_once`.
 fn text(defaults: &Policies) -> String {
     let of_host = Defaults::default();
     let words = defaults.effective(&of_host);

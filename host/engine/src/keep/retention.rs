@@ -130,7 +130,7 @@ impl Retention {
         }
     }
 
-    /// Return the pass to continue, or a new one; none when another host does the chores.
+    /// Returns the pass to continue, or a new one; none when another host does the chores.
     async fn begin_or_continue(&mut self, ctx: &Ctx, now: Timestamp) -> Result<Option<Pass>> {
         if !chores::are_ours(ctx) {
             self.pass = None;
@@ -363,7 +363,7 @@ impl Retention {
 /// About how many launches occupy the bytes beyond the maximum, and a sentence about that.
 type Excess = (usize, String);
 
-/// Return by how much the record is too large; none when it is not.
+/// Returns by how much the record is too large; none when it is not.
 async fn excess(tx: &mut Tx, max_bytes: u64) -> Result<Option<Excess>, DbError> {
     let used_bytes = size::used_bytes(tx).await?.unsigned_abs();
     let launches = size::launch_rows(tx).await?.unsigned_abs();

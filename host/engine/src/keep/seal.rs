@@ -83,7 +83,7 @@ pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
     Ok(added && has_more)
 }
 
-/// Return the first rows from `since` to before `until`, and the end of the span that they fill. They are at most `max`, or all rows
+/// Returns the first rows from `since` to before `until`, and the end of the span that they fill. They are at most `max`, or all rows
 /// of the first moment.
 ///
 /// `read` returns up to a number of rows of a span, in the order of their times. `at` returns the time of a row.
@@ -106,7 +106,7 @@ async fn first_rows<T>(
     Ok((read(tx, since, end, i64::MAX).await?, end))
 }
 
-/// Return the seal after the last one, and whether there is more to seal than it covers.
+/// Returns the seal after the last one, and whether there is more to seal than it covers.
 async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> {
     let last = seals::newest(tx).await?;
     let end_before = last.as_ref().map_or(Timestamp::FIRST, |last| last.until_at);

@@ -99,7 +99,7 @@ impl ReportedVersions {
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Return whether unusable files must be reported again, and reset that.
+    /// Returns whether unusable files must be reported again, and reset that.
     pub(crate) fn take_lost(&self) -> bool {
         self.is_lost.swap(false, Ordering::Relaxed)
     }

@@ -91,7 +91,7 @@ fn found(own: &OwnRecord, recorded: &RecordedDecision) -> FoundDecision {
     }
 }
 
-/// Return why this host must not run the version `digest` of a package, in one sentence; `None` when it may.
+/// Returns why this host must not run the version `digest` of a package, in one sentence; `None` when it may.
 ///
 /// `counted` is an operator's decision about this version.
 pub(crate) fn refusal(
@@ -126,7 +126,7 @@ pub(crate) fn refusal(
     Some(not_run(digest, &why))
 }
 
-/// Return the sentence that a version is not run.
+/// Returns the sentence that a version is not run.
 pub(crate) fn not_run(digest: &ArtifactDigest, why: &str) -> String {
     format!("version {} is not run: {why}", digest.short())
 }

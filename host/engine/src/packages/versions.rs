@@ -73,7 +73,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Return what a run calls of the package as it is in the folder.
+    /// Returns what a run calls of the package as it is in the folder.
     pub(crate) fn current(
         &self,
         package: &Arc<Package>,
@@ -92,7 +92,7 @@ impl Versions {
         Ok(version)
     }
 
-    /// Return what a run calls of an older digest: its bytes from the database, under the current sidecar.
+    /// Returns what a run calls of an older digest: its bytes from the database, under the current sidecar.
     pub(crate) async fn older(
         &self,
         ctx: &Ctx,

@@ -179,7 +179,7 @@ impl Watch {
     }
 }
 
-/// Return what tells the folder, and the folders of its namespaces, from others at their paths; none when there is no folder.
+/// Returns what tells the folder, and the folders of its namespaces, from others at their paths; none when there is no folder.
 /// Blocks.
 fn identity(folder: &Path) -> Option<Identity> {
     let of = |path: &Path| {
@@ -191,7 +191,7 @@ fn identity(folder: &Path) -> Option<Identity> {
     Some(all)
 }
 
-/// Return the folders of the namespaces in a plugins folder, sorted. Blocks.
+/// Returns the folders of the namespaces in a plugins folder, sorted. Blocks.
 fn namespaces(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| {

@@ -47,7 +47,7 @@ impl BegunRuns {
         false
     }
 
-    /// Return how many runs began again since the last call.
+    /// Returns how many runs began again since the last call.
     pub(crate) fn take_repeated(&self) -> usize {
         take(&mut lock(&self.0).repeated)
     }

@@ -4,7 +4,7 @@ use crate::run::work::Work;
 use campanile_model::status::FailureKind;
 use campanile_workflow::outcome::{NoRetry, RetryRules};
 
-/// Return the rules for a launch: those of the revision that decided it.
+/// Returns the rules for a launch: those of the revision that decided it.
 pub(crate) fn of(work: &Work) -> RetryRules {
     let policies = &work.spec.policies;
     let slot = work.launch.scheduled_time;
@@ -21,7 +21,7 @@ pub(crate) fn of(work: &Work) -> RetryRules {
     }
 }
 
-/// Return the message of a call that failed for good; it names the policy that forbade a retry.
+/// Returns the message of a call that failed for good; it names the policy that forbade a retry.
 pub(crate) fn final_message(message: String, kind: FailureKind, why: NoRetry) -> String {
     match why {
         NoRetry::Final => message,

@@ -46,14 +46,14 @@ pub struct SecretError {
 }
 
 impl Vault {
-    /// Return the secrets that `sources` have.
+    /// Returns the secrets that `sources` have.
     pub fn new(sources: BTreeMap<String, SecretSource>) -> Vault {
         let sources = sources.into_iter();
         let sources = sources.map(|(name, source)| (name, (source, Mutex::default())));
         Vault(sources.collect())
     }
 
-    /// Return the values of `names`.
+    /// Returns the values of `names`.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Vault {
     }
 }
 
-/// Return the answer of a command, which one call at a time runs.
+/// Returns the answer of a command, which one call at a time runs.
 async fn answer(words: &[String], last: &Mutex<Option<Answer>>) -> Result<Secret, String> {
     let mut last = last.lock().await;
     if let Some(answer) = last.as_ref().filter(|answer| answer.until > Instant::now()) {

@@ -14,7 +14,7 @@ pub(crate) struct UserContext {
 }
 
 impl UserContext {
-    /// Return the user's keys: those of `schedule` override the sidecar's, and those of `trigger`, a JSON object, override
+    /// Returns the user's keys: those of `schedule` override the sidecar's, and those of `trigger`, a JSON object, override
     /// both.
     pub(crate) fn of(
         package: Option<&Package>,

@@ -65,7 +65,7 @@ impl Work {
         self.launch.fence()
     }
 
-    /// Return the claim to record.
+    /// Returns the claim to record.
     pub(crate) fn claim(&self) -> Claim {
         Claim {
             launch_id: self.launch.launch_id,
@@ -82,7 +82,7 @@ impl Work {
         }
     }
 
-    /// Return the reserved keys for one call of `task`, the `attempt`-th for its launch. The task gets a trace context if
+    /// Returns the reserved keys for one call of `task`, the `attempt`-th for its launch. The task gets a trace context if
     /// the launch has a caller with one, or if `is_traced`.
     ///
     /// Without either, tasks see what they saw before there were traces.
@@ -126,7 +126,7 @@ impl Work {
         }
     }
 
-    /// Return the record of this run's end at `at`, with the calls that are not recorded yet.
+    /// Returns the record of this run's end at `at`, with the calls that are not recorded yet.
     pub fn finished(&self, end: RunEnd, tasks: Vec<TaskRun>, at: Timestamp) -> Finish {
         Finish {
             run_id: self.run_id(),

@@ -54,7 +54,7 @@ impl DeliveryTable {
         lock(&self.state)
     }
 
-    /// Return the number of the lease under which this host may claim messages and deliver them; none while it may not.
+    /// Returns the number of the lease under which this host may claim messages and deliver them; none while it may not.
     pub(crate) fn lease(&self) -> Option<u64> {
         let state = self.state();
         let is_held = state

@@ -275,7 +275,7 @@ impl Metrics {
         }
     }
 
-    /// Return the text of what this host has counted, and of its capacity.
+    /// Returns the text of what this host has counted, and of its capacity.
     pub(crate) fn text(&self, runs: usize, runs_max: usize) -> String {
         let mut text = encoded(&self.registry);
         let mut registry = registry();
@@ -291,7 +291,7 @@ impl Metrics {
     }
 }
 
-/// Return `host_text`, which is what a host has counted, with the values on record at `now` and at most `schedules_max`
+/// Returns `host_text`, which is what a host has counted, with the values on record at `now` and at most `schedules_max`
 /// schedules.
 ///
 /// A database that does not answer leaves out the values on record, and `campanile_record_readable` is 0.

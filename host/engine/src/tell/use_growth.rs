@@ -82,7 +82,7 @@ impl GrowthPass {
     }
 }
 
-/// Return how the use of a schedule has grown, if it has.
+/// Returns how the use of a schedule has grown, if it has.
 async fn growth_of(
     tx: &mut Tx,
     schedule: ScheduleId,
@@ -112,7 +112,7 @@ fn growth(before: &[LaunchUse], last: &[LaunchUse]) -> Option<Growth> {
     (has_more_cpu(&growth) || has_more_memory(&growth)).then_some(growth)
 }
 
-/// Return the median; of an even number of values, the lower one of the two in the middle. 0 of none.
+/// Returns the median; of an even number of values, the lower one of the two in the middle. 0 of none.
 fn median(values: impl Iterator<Item = i64>) -> i64 {
     let mut values: Vec<i64> = values.collect();
     values.sort_unstable();
@@ -126,7 +126,7 @@ mod tests {
 
     const MIB: i64 = 1 << 20;
 
-    /// Return `runs` runs that each used so much.
+    /// Returns `runs` runs that each used so much.
     fn runs(runs: usize, cpu_us: i64, bytes: i64) -> Vec<LaunchUse> {
         vec![(cpu_us, bytes); runs]
     }

@@ -26,7 +26,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Return the wall clock minus the monotonic clock, in microseconds.
+    /// Returns the wall clock minus the monotonic clock, in microseconds.
     fn difference_us(self) -> i64 {
         self.wall.micros() - self.monotonic.micros()
     }
@@ -79,17 +79,17 @@ impl TimeState {
         }
     }
 
-    /// Return `now` minus the monotonic clock, in microseconds.
+    /// Returns `now` minus the monotonic clock, in microseconds.
     pub(super) fn anchor_us(&self) -> i64 {
         self.anchor_us
     }
 
-    /// Return whether a database's clock counts.
+    /// Returns whether a database's clock counts.
     pub(super) fn follows_database(&self) -> bool {
         self.authority == Authority::Database
     }
 
-    /// Return whether the time is known at `reading`.
+    /// Returns whether the time is known at `reading`.
     pub(super) fn is_known(&self, reading: Reading) -> bool {
         self.is_known && self.step_us(reading).is_none()
     }
@@ -99,7 +99,7 @@ impl TimeState {
         self.is_known = false;
     }
 
-    /// Return by how much the wall clock stepped since the last look, if it did.
+    /// Returns by how much the wall clock stepped since the last look, if it did.
     fn step_us(&self, reading: Reading) -> Option<i64> {
         let moved = reading.difference_us() - self.difference_us;
         let least = STEP_MIN.as_micros() as i64 + reading.took_us;
@@ -156,7 +156,7 @@ mod tests {
     const START: i64 = 1_800_000_000_000_000;
     const BOOTED: i64 = 7_000_000_000;
 
-    /// Return a reading `millis` after the start, with a wall clock that is `ahead` milliseconds ahead of the true time.
+    /// Returns a reading `millis` after the start, with a wall clock that is `ahead` milliseconds ahead of the true time.
     fn reading(millis: i64, ahead: i64) -> Reading {
         Reading {
             monotonic: Monotonic(BOOTED + millis * 1_000),
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Return by how many milliseconds `now` is ahead of the true time at a reading.
+    /// Returns by how many milliseconds `now` is ahead of the true time at a reading.
     fn error_ms(state: &TimeState) -> i64 {
         (state.anchor_us() - (START - BOOTED)) / 1_000
     }

@@ -80,7 +80,7 @@ impl From<String> for Unresolved {
 }
 
 impl<L: Loader> PluginsFolder<L> {
-    /// Return the package that the `.wasm` file and the sidecar of `name` make; `None` when it is the active version.
+    /// Returns the package that the `.wasm` file and the sidecar of `name` make; `None` when it is the active version.
     pub(super) async fn resolve(
         &mut self,
         name: &str,
@@ -158,7 +158,7 @@ impl<L: Loader> PluginsFolder<L> {
         Ok(())
     }
 
-    /// Return the active version with a sidecar that changed while the bytes in the folder cannot be used.
+    /// Returns the active version with a sidecar that changed while the bytes in the folder cannot be used.
     ///
     /// A revoked grant must not stay because of a broken build beside it.
     pub(super) fn with_changed_sidecar(
@@ -199,7 +199,7 @@ impl<L: Loader> PluginsFolder<L> {
         })
     }
 
-    /// Return the active version with the sidecar of the last scan; `None` when that cannot be used, or changes nothing.
+    /// Returns the active version with the sidecar of the last scan; `None` when that cannot be used, or changes nothing.
     pub fn with_current_sidecar(
         &self,
         active: &Package<L::Artifact>,
@@ -275,7 +275,7 @@ impl<L: Loader> PluginsFolder<L> {
         }
     }
 
-    /// Return the stamp and the digest of the file at `path`, which is read only when it may have changed.
+    /// Returns the stamp and the digest of the file at `path`, which is read only when it may have changed.
     async fn digest_of(
         &self,
         path: &Path,
@@ -317,7 +317,7 @@ impl<L: Loader> PluginsFolder<L> {
         off_thread(work).await?
     }
 
-    /// Return the signature of the file at `path`, with its stamp and its digest, if a trusted key made it.
+    /// Returns the signature of the file at `path`, with its stamp and its digest, if a trusted key made it.
     async fn check_signature(
         &self,
         path: &Path,

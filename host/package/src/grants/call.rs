@@ -90,7 +90,7 @@ impl<'r> CallGrants<'r> {
         Ok(())
     }
 
-    /// Return all grants of the call.
+    /// Returns all grants of the call.
     pub fn finish(self) -> Grants {
         self.reader.grants
     }

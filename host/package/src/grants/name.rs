@@ -113,7 +113,7 @@ pub(super) fn read_variable(entry: &str, rules: &HostRules) -> Result<(String, S
     Ok((name.to_owned(), value))
 }
 
-/// Return the value of a variable of the host's environment; the error is a clause about `env`.
+/// Returns the value of a variable of the host's environment; the error is a clause about `env`.
 fn host_variable(rules: &HostRules, name: &str) -> Result<String, String> {
     if let Some(secret) = rules.secret_variables.get(name) {
         return Err(format!(

@@ -117,7 +117,7 @@ pub(super) fn read_private(section: &mut Section<'_>, host: &str) -> Result<bool
     Ok(private && has_private_addresses(host))
 }
 
-/// Return [`Part::Private`] of a grant.
+/// Returns [`Part::Private`] of a grant.
 pub(super) fn private_text(is_private: bool) -> String {
     let text = if is_private { PRIVATE } else { "" };
     text.to_owned()

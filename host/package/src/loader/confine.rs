@@ -82,7 +82,7 @@ pub struct Confinement {
     pub seccomp: bool,
 }
 
-/// Return what the kernel of this machine confines a load by.
+/// Returns what the kernel of this machine confines a load by.
 ///
 /// # Errors
 /// When the kernel refuses a restriction: then no file can be loaded.
@@ -146,7 +146,7 @@ fn restrict_files(cache_dir: &Path) -> Result<bool, Box<dyn std::error::Error>> 
     Ok(restricted.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Return the filters for seccomp; none on a processor that the crate does not know.
+/// Returns the filters for seccomp; none on a processor that the crate does not know.
 fn filters() -> Result<Vec<BpfProgram>, BackendError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(Vec::new());

@@ -14,7 +14,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The unit of processor time in `/proc`, the same on every architecture that the host is built for.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Return when the load of the process `pid` is too slow.
+/// Returns when the load of the process `pid` is too slow.
 pub(super) async fn is_over(pid: Option<u32>, limit: Duration) {
     let begun = Instant::now();
     sleep(limit).await;
@@ -29,7 +29,7 @@ fn is_too_slow(elapsed: Duration, used: Option<Duration>, limit: Duration) -> bo
     elapsed >= limit * WAIT_FACTOR || elapsed >= limit && used.is_none_or(|used| used >= limit)
 }
 
-/// Return the processor time of all threads of a process so far; none without `/proc`.
+/// Returns the processor time of all threads of a process so far; none without `/proc`.
 fn processor_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     read_processor_time(&stat)

@@ -110,7 +110,7 @@ impl LoadProcesses {
         Ok(verdict)
     }
 
-    /// Return the verdict on record that counts for this attempt.
+    /// Returns the verdict on record that counts for this attempt.
     async fn known(
         &self,
         digest: &ArtifactDigest,
@@ -254,7 +254,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     read
 }
 
-/// Return the path of the program that runs, even if its file was replaced since.
+/// Returns the path of the program that runs, even if its file was replaced since.
 fn own_program() -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") {
         return Ok(PathBuf::from("/proc/self/exe"));

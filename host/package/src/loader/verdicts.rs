@@ -36,7 +36,7 @@ impl Verdicts {
         }
     }
 
-    /// Return the verdict about the file with this digest. Blocks.
+    /// Returns the verdict about the file with this digest. Blocks.
     pub(super) fn find(&self, digest: &ArtifactDigest) -> Option<Verdict> {
         // The file of a verdict that cannot be read is loaded again.
         serde_json::from_slice(&fs::read(self.path(digest)).ok()?).ok()

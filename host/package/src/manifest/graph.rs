@@ -27,7 +27,7 @@ impl<'t> TaskGraph<'t> {
         }
     }
 
-    /// Return the tasks, each after those that it depends on, the earliest of the description first. The tasks of a
+    /// Returns the tasks, each after those that it depends on, the earliest of the description first. The tasks of a
     /// cycle, and those that depend on them, are missing.
     ///
     /// The time is at most the number of tasks times that of dependencies, which are both bounded.
@@ -47,7 +47,7 @@ impl<'t> TaskGraph<'t> {
         }
     }
 
-    /// Return the tasks of one cycle, the first task again at the end; none when there is no cycle.
+    /// Returns the tasks of one cycle, the first task again at the end; none when there is no cycle.
     pub(super) fn cycle(&self) -> Option<Vec<usize>> {
         let ordered: BTreeSet<usize> = self.order().into_iter().collect();
         // Each task without a place in the order depends on another one, so that following them ends in a cycle.

@@ -177,7 +177,7 @@ fn order_puts_dependencies_first_and_otherwise_keeps_the_declared_order() {
     assert_eq!(manifest.nearest_task("uplod"), Some("upload"));
 }
 
-/// Return a description of tasks called `t0`, `t1` and so on, each with the numbers of those that it depends on.
+/// Returns a description of tasks called `t0`, `t1` and so on, each with the numbers of those that it depends on.
 fn graph(depends_on: &[Vec<usize>]) -> Value {
     let tasks = depends_on.iter().enumerate().map(|(place, depends_on)| {
         let ids: Vec<String> = depends_on

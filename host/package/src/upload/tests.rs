@@ -25,7 +25,7 @@ fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<FakeLoader> 
     UploadFolder::open(folder.path(), Arc::new(FakeLoader::new()), rules).unwrap()
 }
 
-/// Return the names in a folder, hidden ones too.
+/// Returns the names in a folder, hidden ones too.
 fn names(folder: &TempDir) -> Vec<String> {
     let entries = fs::read_dir(folder.path()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -49,7 +49,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Return a call at `now` without grants, within `limits`.
+    /// Returns a call at `now` without grants, within `limits`.
     pub(crate) fn ungranted(limits: Limits, now: Timestamp) -> Call {
         Call {
             package: String::new(),
@@ -132,12 +132,12 @@ impl Shared {
         }
     }
 
-    /// Return why the first request without a grant was refused.
+    /// Returns why the first request without a grant was refused.
     pub(crate) fn denied(&self) -> Option<&str> {
         self.denied.get().map(String::as_str)
     }
 
-    /// Return which limit the call reached first, other than those of memory and tables.
+    /// Returns which limit the call reached first, other than those of memory and tables.
     pub(crate) fn exceeded(&self) -> Option<&str> {
         self.exceeded.get().map(String::as_str)
     }
@@ -160,7 +160,7 @@ impl Shared {
         self.used[resource as usize].fetch_max(amount, Ordering::Relaxed);
     }
 
-    /// Return the use of each resource, which is 0 when it is not counted here.
+    /// Returns the use of each resource, which is 0 when it is not counted here.
     pub(crate) fn used(&self) -> impl Iterator<Item = (Resource, u64)> {
         let used = self.used.iter().map(|used| used.load(Ordering::Relaxed));
         Resource::ALL.iter().copied().zip(used)
@@ -213,7 +213,7 @@ impl OpenFile {
     }
 }
 
-/// Return an error that the guest may see, or trap.
+/// Returns an error that the guest may see, or trap.
 pub(crate) fn as_wasi<T, E: Error + Send + Sync + 'static>(
     done: Result<T, TrappableError<E>>,
 ) -> wasmtime::Result<Result<T, E>> {
@@ -223,13 +223,13 @@ pub(crate) fn as_wasi<T, E: Error + Send + Sync + 'static>(
     }
 }
 
-/// Return the clause that proposes one more grant of `kind`.
+/// Returns the clause that proposes one more grant of `kind`.
 pub(crate) fn to_allow<'k>(kind: &str, keys: impl IntoIterator<Item = (&'k str, Value)>) -> String {
     let line = grant_line(kind, keys);
     format!("to allow it, add `{line}` at the top of the package's sidecar file")
 }
 
-/// Return one more grant of `kind` as one line of TOML. It is valid above the first table of a sidecar file.
+/// Returns one more grant of `kind` as one line of TOML. It is valid above the first table of a sidecar file.
 pub(crate) fn grant_line<'k>(
     kind: &str,
     keys: impl IntoIterator<Item = (&'k str, Value)>,

@@ -125,7 +125,7 @@ impl SocketGate {
         grants.filter(move |grant| grant.protocol == protocol)
     }
 
-    /// Return the addresses of `name`, if it is granted.
+    /// Returns the addresses of `name`, if it is granted.
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
         if name.len() > NAME_BYTES_MAX {
             return Err(ErrorCode::InvalidArgument);
@@ -218,7 +218,7 @@ impl SocketGate {
     }
 }
 
-/// Return the sentence that refuses to connect to `address`, which `name` led to, with the grant that would allow it.
+/// Returns the sentence that refuses to connect to `address`, which `name` led to, with the grant that would allow it.
 fn refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) -> String {
     let (ip, port) = (address.ip().to_canonical(), address.port());
     let (what, host) = match name {
@@ -232,7 +232,7 @@ fn refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) -> Strin
     format!("{what} is not granted; {}", to_allow("sockets", grant))
 }
 
-/// Return the sentence that refuses to connect to `address`, which the granted `name` led to.
+/// Returns the sentence that refuses to connect to `address`, which the granted `name` led to.
 fn address_refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) -> String {
     let (ip, port) = (address.ip().to_canonical(), address.port());
     let host = name.map_or_else(|| ip.to_string(), str::to_owned);
@@ -242,7 +242,7 @@ fn address_refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) 
     format!("{protocol} to {host} port {port} {why}; {to_allow}")
 }
 
-/// Return the sentence that refuses to look up `host`, with the grant that would allow it.
+/// Returns the sentence that refuses to look up `host`, with the grant that would allow it.
 fn lookup_refusal(host: &str) -> String {
     let line = grant_line("sockets", grant_of(Protocol::Tcp, host, 0, false));
     format!(

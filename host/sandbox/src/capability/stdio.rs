@@ -82,19 +82,19 @@ impl Capture {
         )
     }
 
-    /// Return how many bytes were written, kept or dropped.
+    /// Returns how many bytes were written, kept or dropped.
     pub(crate) fn written_bytes(&self) -> u64 {
         let captured = self.lock();
         captured.head.len() as u64 + captured.dropped_bytes
     }
 
-    /// Return the captured bytes, and how many more were dropped.
+    /// Returns the captured bytes, and how many more were dropped.
     pub(crate) fn bytes(&self) -> (Vec<u8>, u64) {
         let captured = self.lock();
         (captured.head.clone(), captured.dropped_bytes)
     }
 
-    /// Return the last cause in the text. If anything was dropped, the last cause was dropped too.
+    /// Returns the last cause in the text. If anything was dropped, the last cause was dropped too.
     pub(crate) fn last_cause(&self) -> Option<Cause> {
         let (bytes, dropped) = self.bytes();
         let text = String::from_utf8_lossy(&bytes);

@@ -38,7 +38,7 @@ const EXIT_WIT: &str = "package campanile:exit@0.1.0;
     interface process { exit-with-code: func(code: u32); }
     world leaves { import process; }";
 
-/// Return the component to run for `module`, which has the outline `outline`.
+/// Returns the component to run for `module`, which has the outline `outline`.
 pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, Refusal> {
     encode(module, outline, adapter_of(outline)).or_else(|error| {
         let reason = format!("{error:#}");

@@ -168,7 +168,7 @@ fn code_bytes(component: &Component) -> u64 {
     (2 * image).saturating_sub(component.text().len()) as u64
 }
 
-/// Return the imported interfaces that the host does not define. An interface of types only needs no definition.
+/// Returns the imported interfaces that the host does not define. An interface of types only needs no definition.
 fn missing_imports(engine: &LinkedEngine, component: &Component) -> Vec<String> {
     let engine = &engine.engine;
     component

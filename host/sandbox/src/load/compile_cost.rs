@@ -57,7 +57,7 @@ pub(crate) fn check(component: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Return the refusal of a component that is not valid.
+/// Returns the refusal of a component that is not valid.
 pub(crate) fn invalid(error: &impl ToString) -> Refusal {
     let error = error.to_string();
     if error.contains(ASYNC_FEATURE) {
@@ -92,7 +92,7 @@ fn too_hard(function: &FuncValidator<ValidatorResources>, body: &FunctionBody<'_
     ))
 }
 
-/// Return the cost of a function: a unit is one live value at a branch or join. Counting stops beyond the limit.
+/// Returns the cost of a function: a unit is one live value at a branch or join. Counting stops beyond the limit.
 fn cost(
     function: &mut FuncValidator<ValidatorResources>,
     body: &FunctionBody<'_>,
@@ -111,7 +111,7 @@ fn cost(
     Ok(cost)
 }
 
-/// Return the number of values that live on into another block, if `operator` begins or ends one.
+/// Returns the number of values that live on into another block, if `operator` begins or ends one.
 fn cost_of_branch(operator: &Operator<'_>, function: &FuncValidator<ValidatorResources>) -> u64 {
     let live = u64::from(function.len_locals()) + u64::from(function.operand_stack_height());
     match operator {

@@ -11,7 +11,7 @@ const COMMAND_INTERFACE: &str = "wasi:cli/run@";
 const BUILD: &str =
     "build a program with a main function, or a task with campanile-sdk, for wasm32-wasip2";
 
-/// Return the version in which an interface is exported, if it is.
+/// Returns the version in which an interface is exported, if it is.
 fn exported<'o>(outline: &'o Outline, prefix: &str) -> Option<&'o str> {
     let mut names = outline.exports.iter();
     names.find_map(|name| name.strip_prefix(prefix))

@@ -223,20 +223,20 @@ fn is_type(alias: &ComponentAlias<'_>) -> bool {
     }
 }
 
-/// Return the languages that a `producers` section names.
+/// Returns the languages that a `producers` section names.
 fn language(section: &CustomSectionReader<'_>) -> Option<String> {
     let names = producers(section, "language").map(|(name, _)| name);
     label(&names.collect::<Vec<_>>().join(", "))
 }
 
-/// Return the major version of clang that a `producers` section names.
+/// Returns the major version of clang that a `producers` section names.
 fn clang(section: &CustomSectionReader<'_>) -> Option<u32> {
     let mut tools = producers(section, "processed-by");
     let (_, version) = tools.find(|(name, _)| *name == "clang")?;
     version.split('.').next()?.parse().ok()
 }
 
-/// Return the names and versions in one field of a `producers` section.
+/// Returns the names and versions in one field of a `producers` section.
 fn producers<'a>(
     section: &CustomSectionReader<'a>,
     field: &'a str,

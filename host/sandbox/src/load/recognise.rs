@@ -86,7 +86,7 @@ pub(crate) fn recognise(
     })
 }
 
-/// Return the interfaces that `bytes`, a package that could run once, import; of a core module, `module name` each.
+/// Returns the interfaces that `bytes`, a package that could run once, import; of a core module, `module name` each.
 ///
 /// # Errors
 ///
@@ -144,7 +144,7 @@ fn is_text_format(bytes: &[u8]) -> bool {
         .is_some_and(|form| form.starts_with("module") || form.starts_with("component"))
 }
 
-/// Return what follows the comment with which `text` begins, if it begins with one.
+/// Returns what follows the comment with which `text` begins, if it begins with one.
 fn after_comment(text: &str) -> Option<&str> {
     let (comment, end) = match text.strip_prefix(";;") {
         Some(comment) => (comment, "\n"),

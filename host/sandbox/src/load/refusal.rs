@@ -23,26 +23,26 @@ impl Refusal {
     }
 }
 
-/// Return the refusal with this message.
+/// Returns the refusal with this message.
 pub(crate) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(message))
 }
 
-/// Return the message about a file that ends too early.
+/// Returns the message about a file that ends too early.
 pub(crate) fn cut_short(bytes: usize) -> String {
     format!(
         "the file is cut short after {bytes} bytes: copy it again, under another name that you change when the copy is complete"
     )
 }
 
-/// Return the message about a component for WASI 0.3. `what` is the feature of the component that only WASI 0.3 has.
+/// Returns the message about a component for WASI 0.3. `what` is the feature of the component that only WASI 0.3 has.
 pub(crate) fn newer(what: &str) -> String {
     format!(
         "this component was built for WASI 0.3 (it {what}), which is newer than this version of Campanile: it runs WASI preview 1 and 0.2; build it for wasm32-wasip2"
     )
 }
 
-/// Return up to four names for a sentence.
+/// Returns up to four names for a sentence.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = names[..names.len().min(SHOWN)].join("`, `");
@@ -53,7 +53,7 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// Return the first line of an error's text, cut to a length that fits a sentence.
+/// Returns the first line of an error's text, cut to a length that fits a sentence.
 pub(crate) fn one_line(text: &str) -> &str {
     const SHOWN_BYTES: usize = 300;
     let line = text

@@ -106,7 +106,7 @@ fn unsupported<T>(what: &'static str) -> Result<T, Error> {
     Err(Error::UserError(Unsupported(what)))
 }
 
-/// Return the module with its first pages reserved for the adapter.
+/// Returns the module with its first pages reserved for the adapter.
 pub(super) fn with_reserved_pages(module: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut shift = Shift::default();
     let mut moved = Module::new();
@@ -130,7 +130,7 @@ struct Import {
 }
 
 impl Shift {
-    /// Return the index of the wrapper of the first import.
+    /// Returns the index of the wrapper of the first import.
     fn wrappers(&self) -> u32 {
         self.imported() + self.functions
     }
@@ -148,7 +148,7 @@ impl Shift {
         u32::try_from(place).ok()
     }
 
-    /// Return the function that calls the import `index` with raised pointers.
+    /// Returns the function that calls the import `index` with raised pointers.
     fn wrapper(&self, index: u32, import: &Import) -> Function {
         let name = import.name.as_str();
         let known = POINTERS.iter().find(|(known, _)| *known == name);
@@ -231,7 +231,7 @@ fn raise(code: &mut InstructionSink<'_>, at: u32) {
     code.local_get(at).i32_const(SHIFT).i32_add();
 }
 
-/// Return the bodies of the helpers, in order.
+/// Returns the bodies of the helpers, in order.
 fn helpers() -> [Function; 5] {
     let mut bodies = [(); 5].map(|()| Function::new([(1, ValType::I32)]));
     let [copy, fill, size, grow, realloc] = &mut bodies;

@@ -51,7 +51,7 @@ impl Cause {
     }
 }
 
-/// Return the last cause in what a guest wrote to stderr.
+/// Returns the last cause in what a guest wrote to stderr.
 ///
 /// A line that looks like a cause counts only if the rest belongs to it. A program that has handled an error, and wrote more,
 /// ended because of something else.
@@ -85,7 +85,7 @@ struct Text<'t> {
 }
 
 impl Text<'_> {
-    /// Return the cause that the line `at` gives or begins, if all later lines belong to it.
+    /// Returns the cause that the line `at` gives or begins, if all later lines belong to it.
     fn known(&self, at: usize) -> Option<Cause> {
         let (line, after) = (self.lines[at], &self.lines[at + 1..]);
         // The end is at most `lines` lines after `at`.
@@ -130,7 +130,7 @@ fn is_reason(line: &str) -> bool {
     begins || line.contains(NO_EXCEPTIONS)
 }
 
-/// Return the message of a Rust panic: its first line, and the values of a failed comparison.
+/// Returns the message of a Rust panic: its first line, and the values of a failed comparison.
 fn panic(place: &str, after: &[&str]) -> Option<Cause> {
     let first = after.first().copied().unwrap_or_default();
     if first == PYTHON_WRAPPER {
@@ -151,7 +151,7 @@ fn panic(place: &str, after: &[&str]) -> Option<Cause> {
     Some(Cause::Panic(parts.join(", ")))
 }
 
-/// Return the exception at the end of a traceback, with the innermost place in the author's files.
+/// Returns the exception at the end of a traceback, with the innermost place in the author's files.
 fn python(traceback: &[&str]) -> Option<String> {
     let frames = traceback.iter().take_while(|line| line.starts_with(' '));
     let place = frames
@@ -165,7 +165,7 @@ fn python(traceback: &[&str]) -> Option<String> {
     })
 }
 
-/// Return `app.py:7, in run` for `  File "/0/app.py", line 7, in run`; none for the standard library and for frames
+/// Returns `app.py:7, in run` for `  File "/0/app.py", line 7, in run`; none for the standard library and for frames
 /// without a file.
 fn python_place(frame: &str) -> Option<String> {
     let (file, rest) = frame.strip_prefix("  File \"")?.split_once("\", line ")?;

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 const MANIFEST_BYTES_MAX: usize = 256 << 10;
 
-/// Return the package's manifest, or none when it has neither a `describe` function nor labels.
+/// Returns the package's manifest, or none when it has neither a `describe` function nor labels.
 pub(crate) async fn describe(
     held: &HeldCode,
     ledger: Arc<Ledger>,

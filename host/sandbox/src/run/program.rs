@@ -56,7 +56,7 @@ fn check_secrets(call: &Call) -> Result<(), Box<outcome::Failure>> {
 }
 
 impl Input {
-    /// Return the input of `call`, and take its context.
+    /// Returns the input of `call`, and take its context.
     pub(crate) async fn prepare(
         call: &mut Call,
         ledger: &Ledger,
@@ -93,7 +93,7 @@ impl Input {
         Err(Box::new(outcome::Failure::before_call(kind, message)))
     }
 
-    /// Return what `program` says for the program of `task` with `context`. Blocks.
+    /// Returns what `program` says for the program of `task` with `context`. Blocks.
     fn of(
         program: &ProgramInput,
         task: String,
@@ -264,7 +264,7 @@ pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Js
     }
 }
 
-/// Return the failure of a program that ended with `code`, which is not 0.
+/// Returns the failure of a program that ended with `code`, which is not 0.
 pub(crate) fn exited(code: i32, stderr: &Capture) -> Failure {
     let mut message = format!("exited with code {code}");
     if let Some(cause) = stderr.last_cause() {

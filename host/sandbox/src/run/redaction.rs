@@ -196,7 +196,7 @@ impl Redaction {
         longest
     }
 
-    /// Return which of `values`, places in `by_letters` whose first `letters` letters are equal, continue with `letter`.
+    /// Returns which of `values`, places in `by_letters` whose first `letters` letters are equal, continue with `letter`.
     fn narrowed(&self, values: Range<usize>, letters: usize, letter: char) -> Range<usize> {
         let among = &self.by_letters[values.clone()];
         let next = |value: &usize| self.values[*value].letters.get(letters).copied();
@@ -316,7 +316,7 @@ impl NamedApart {
 }
 
 impl SoughtValue {
-    /// Return where the value ends if it stands in `text` at `place`; each letter may have its own spelling.
+    /// Returns where the value ends if it stands in `text` at `place`; each letter may have its own spelling.
     fn end(&self, text: &str, place: usize) -> Option<usize> {
         let mut ends = vec![place];
         let mut next = Vec::new();
@@ -353,7 +353,7 @@ impl Automaton {
         Some(Automaton { nfa, start })
     }
 
-    /// Return each place of `text` where a value begins, with the longest such value, from the last place to the first.
+    /// Returns each place of `text` where a value begins, with the longest such value, from the last place to the first.
     fn find(&self, text: &str) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         // The states that are reached at a place, one for each way to read the text behind it, unless they are equal.
@@ -377,7 +377,7 @@ impl Automaton {
         found
     }
 
-    /// Return the state at the place before `letter`, when `behind` is the state at the place behind it.
+    /// Returns the state at the place before `letter`, when `behind` is the state at the place behind it.
     fn step(&self, behind: StateID, letter: char) -> StateID {
         let mut buffer = [0; 4];
         let bytes = letter.encode_utf8(&mut buffer).bytes().rev();
@@ -386,7 +386,7 @@ impl Automaton {
         })
     }
 
-    /// Return the values that begin where `state` is reached.
+    /// Returns the values that begin where `state` is reached.
     fn matches(&self, state: StateID) -> impl Iterator<Item = usize> {
         let count = if self.nfa.is_match(state) {
             self.nfa.match_len(state)

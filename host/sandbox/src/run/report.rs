@@ -110,7 +110,7 @@ struct Cuts {
     log: bool,
 }
 
-/// Return what the call used, apart from time.
+/// Returns what the call used, apart from time.
 fn usage(success: &Success, state: &HostState) -> Usage {
     let output = success.output_bytes.max(success.context_bytes);
     let stdio = state.stdout.written_bytes();
@@ -135,7 +135,7 @@ fn usage(success: &Success, state: &HostState) -> Usage {
     }
 }
 
-/// Return the bytes of the texts that may hold secrets, roughly.
+/// Returns the bytes of the texts that may hold secrets, roughly.
 fn text_bytes(report: &Report) -> usize {
     let output = report.output.iter();
     let context = report.context.iter().flatten();

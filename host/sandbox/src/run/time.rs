@@ -78,7 +78,7 @@ pub(crate) async fn metered<F: Future>(
     .await
 }
 
-/// Return the processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 pub(crate) fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use wasmtime_wasi::I32Exit;
 use crate::capability::stdio::Capture;
 use crate::run::cause::Cause;
 
-/// Return what went wrong in a guest, and in which functions unless the guest itself says where.
+/// Returns what went wrong in a guest, and in which functions unless the guest itself says where.
 pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &Capture) -> String {
     let trap = error.downcast_ref::<Trap>();
     let cause = if let Some(exit) = error.downcast_ref::<I32Exit>() {
@@ -56,7 +56,7 @@ fn trapped(trap: &Trap) -> String {
     format!("the task's code trapped: {trap}")
 }
 
-/// Return the innermost named functions of the guest, without those that only handle a panic.
+/// Returns the innermost named functions of the guest, without those that only handle a panic.
 fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
     const SHOWN: usize = 5;
     const SHOWN_BYTES: usize = 80;

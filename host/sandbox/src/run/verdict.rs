@@ -99,7 +99,7 @@ fn invalid_output(message: String) -> Failure {
     Failure::new(Outcome::InvalidOutput, message)
 }
 
-/// Return what to do about a result that is too large, as a clause.
+/// Returns what to do about a result that is too large, as a clause.
 fn return_less() -> String {
     let raise = Resource::Output.raise();
     format!("put large results in a file or a database and return where they are, or {raise}")
@@ -281,7 +281,7 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
     }
 }
 
-/// Return which of the limits that the engine itself checks the call exceeded.
+/// Returns which of the limits that the engine itself checks the call exceeded.
 fn engine_limit(error: &wasmtime::Error, limits: &Limits) -> Option<String> {
     if is_copy_too_large(error) {
         return Some(format!(

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use super::guests::*;
 use crate::*;
 
-/// Return a guest that sends `GET http://AUTHORITY/`, waits for the answer, and returns its prepared result.
+/// Returns a guest that sends `GET http://AUTHORITY/`, waits for the answer, and returns its prepared result.
 fn http_guest(authority: &str) -> Guest {
     let body = format!(
         "(local $request i32)
@@ -130,7 +130,7 @@ async fn a_task_reads_only_granted_configuration() {
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
-/// Return grants of the directory `host` as `/source` and of nothing else.
+/// Returns grants of the directory `host` as `/source` and of nothing else.
 fn directory(host: impl Into<PathBuf>, writable: bool) -> Grants {
     Grants {
         directories: vec![DirectoryGrant {

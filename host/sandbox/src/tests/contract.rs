@@ -12,13 +12,13 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Return all releases of the contract: 0.1.0, and each later one that adds imports.
+/// Returns all releases of the contract: 0.1.0, and each later one that adds imports.
 fn releases() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join("tests/contract")).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Return an error unless packages that were built with `released` run with `present`. Both are folders of WIT.
+/// Returns an error unless packages that were built with `released` run with `present`. Both are folders of WIT.
 fn check_compatible(released: &Path, present: &Path) -> anyhow::Result<()> {
     let mut both = Resolve::default();
     let (present, _) = both.push_dir(present)?;
@@ -36,7 +36,7 @@ fn check_compatible(released: &Path, present: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Return the package in `folder` and its dependencies without versions. With versions they would be merged with
+/// Returns the package in `folder` and its dependencies without versions. With versions they would be merged with
 /// packages of the same version.
 fn without_versions(folder: &Path) -> anyhow::Result<(Resolve, PackageId)> {
     let mut resolve = Resolve::default();
@@ -51,7 +51,7 @@ fn without_versions(folder: &Path) -> anyhow::Result<(Resolve, PackageId)> {
     Ok((resolve, package))
 }
 
-/// Return the exported interfaces of a world and their functions.
+/// Returns the exported interfaces of a world and their functions.
 fn exports(resolve: &Resolve, world: WorldId) -> Vec<(String, Vec<String>)> {
     let exports = resolve.worlds[world].exports.values();
     let interfaces = exports.filter_map(|item| match item {
@@ -77,7 +77,7 @@ fn packages_of_every_release_run_with_the_current_contract() {
     }
 }
 
-/// Return a copy of the current contract with `from` in one of its files changed to `to`.
+/// Returns a copy of the current contract with `from` in one of its files changed to `to`.
 fn changed(file: &str, from: &str, to: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(&repository().join("wit"), folder.path());

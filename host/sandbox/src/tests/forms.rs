@@ -23,7 +23,7 @@ fn committed(name: &str) -> Vec<u8> {
     std::fs::read(guests.join(name)).unwrap()
 }
 
-/// Return a program with this `body`, as text. It imports the functions of preview 1 that the body names.
+/// Returns a program with this `body`, as text. It imports the functions of preview 1 that the body names.
 fn program(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module

@@ -21,7 +21,7 @@ pub struct Guest {
     pages: u32,
 }
 
-/// Return a guest whose `run` executes `body` and then returns the result at [`RESULT`], unless `body` returned another.
+/// Returns a guest whose `run` executes `body` and then returns the result at [`RESULT`], unless `body` returned another.
 pub fn guest(body: &str) -> Guest {
     Guest {
         body: body.to_owned(),
@@ -69,7 +69,7 @@ impl Guest {
         guest
     }
 
-    /// Return the core module with its WIT metadata.
+    /// Returns the core module with its WIT metadata.
     pub fn module(&self) -> Vec<u8> {
         let describe = self.describe.as_ref().map_or(String::new(), |body| {
             format!(
@@ -128,7 +128,7 @@ impl Guest {
         module
     }
 
-    /// Return the component.
+    /// Returns the component.
     pub fn component(&self) -> Vec<u8> {
         ComponentEncoder::default()
             .validate(true)
@@ -160,7 +160,7 @@ pub struct GuestFailure<'a> {
 }
 
 impl GuestFailure<'_> {
-    /// Return the bytes of a `result<completion, failure>` at the address `at`.
+    /// Returns the bytes of a `result<completion, failure>` at the address `at`.
     fn image(&self, at: u32) -> Vec<u8> {
         let strings = at + 56;
         let mut image = word_bytes(&[1, 0, strings, self.message.len() as u32]);
@@ -175,7 +175,7 @@ impl GuestFailure<'_> {
     }
 }
 
-/// Return the bytes of a `result<completion, failure>` at the address `at`.
+/// Returns the bytes of a `result<completion, failure>` at the address `at`.
 fn completion(at: u32, output: Option<&str>, context: Option<&str>) -> Vec<u8> {
     let strings = at + 32;
     let mut image = word_bytes(&[0, 0]);
@@ -189,12 +189,12 @@ fn completion(at: u32, output: Option<&str>, context: Option<&str>) -> Vec<u8> {
     image
 }
 
-/// Return a completion whose output is the `size` bytes at `from`.
+/// Returns a completion whose output is the `size` bytes at `from`.
 pub fn completion_of(from: u32, size: u32) -> Vec<u8> {
     word_bytes(&[0, 0, 1, from, size, 0, 0, 0])
 }
 
-/// Return an `option<string>` whose text is at `at`.
+/// Returns an `option<string>` whose text is at `at`.
 fn optional(text: Option<&str>, at: u32) -> Vec<u8> {
     word_bytes(&[
         u32::from(text.is_some()),

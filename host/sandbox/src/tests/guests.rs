@@ -14,7 +14,7 @@ pub use super::guest_text::*;
 /// A time much shorter than an endless guest, and much longer than a quick one on a busy machine.
 pub const LONG_WAIT: Duration = Duration::from_secs(5);
 
-/// Return a sandbox for two concurrent calls.
+/// Returns a sandbox for two concurrent calls.
 pub fn sandbox() -> Sandbox {
     sandbox_at(Clock::system())
 }
@@ -30,7 +30,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
     Sandbox::new(settings, clock).unwrap()
 }
 
-/// Return a call without grants.
+/// Returns a call without grants.
 pub fn call() -> Call {
     Call {
         package: "package".to_owned(),
@@ -54,7 +54,7 @@ pub fn call() -> Call {
     }
 }
 
-/// Return a call with `grants`.
+/// Returns a call with `grants`.
 pub fn granted(grants: Grants) -> Call {
     Call {
         grants: Arc::new(grants),
@@ -86,7 +86,7 @@ pub async fn run(guest: Guest) -> Report {
     run_within(guest, Limits::default()).await
 }
 
-/// Return the failure of a report. Assert the outcome of the report.
+/// Returns the failure of a report. Assert the outcome of the report.
 #[track_caller]
 pub fn failure(report: &Report, kind: Outcome) -> &Failure {
     assert_eq!(report.outcome, kind, "{report:#?}");

@@ -78,7 +78,7 @@ async fn busy_guests_do_not_block_others() {
     );
 }
 
-/// Return a guest that grows both memories in turn until that is refused, and then executes `then`.
+/// Returns a guest that grows both memories in turn until that is refused, and then executes `then`.
 fn allocate_until_refused(then: &str) -> Guest {
     guest(&format!(
         "(loop $more
@@ -214,7 +214,7 @@ async fn an_output_far_beyond_any_limit_is_invalid_too() {
     );
 }
 
-/// Return code that executes `code` a thousand times.
+/// Returns code that executes `code` a thousand times.
 fn repeat_1000_times(code: &str) -> String {
     format!(
         "(local $n i32) (local $stdout i32)

@@ -148,7 +148,7 @@ impl Loader {
     }
 }
 
-/// Return a small file of each form.
+/// Returns a small file of each form.
 fn small() -> Vec<Vec<u8>> {
     let task =
         guest("(call $log (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))")
@@ -175,7 +175,7 @@ fn small() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Return the committed packages that are not too large for many repetitions.
+/// Returns the committed packages that are not too large for many repetitions.
 fn large() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
@@ -199,7 +199,7 @@ fn large() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Return one of `files` with one to four changes.
+/// Returns one of `files` with one to four changes.
 fn mutated(files: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut file = files[random.random_range(0..files.len())].clone();
     for _ in 0..random.random_range(1..=4) {
@@ -240,7 +240,7 @@ fn change(file: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
     }
 }
 
-/// Return the peak memory of this process, where the system reports it.
+/// Returns the peak memory of this process, where the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -85,7 +85,7 @@ impl Directories {
     }
 }
 
-/// Return the bytes, in blocks, and the entries below `path`, where no file has two names.
+/// Returns the bytes, in blocks, and the entries below `path`, where no file has two names.
 fn held(path: &Path) -> (u64, u64) {
     let mut held = (0, 0);
     for entry in fs::read_dir(path).unwrap() {

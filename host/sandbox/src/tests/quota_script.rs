@@ -56,7 +56,7 @@ pub enum Op<'n> {
     DropStream(u32),
 }
 
-/// Return a guest that makes the operations `script`.
+/// Returns a guest that makes the operations `script`.
 pub fn scripted(script: &[Op<'_>]) -> Guest {
     let mut names = Names(Vec::new());
     let mut body = "(call $get-directories (i32.const 512))\n".to_owned();
@@ -86,7 +86,7 @@ pub fn scripted(script: &[Op<'_>]) -> Guest {
 struct Names(Vec<u8>);
 
 impl Names {
-    /// Return a name's address and length as two arguments.
+    /// Returns a name's address and length as two arguments.
     fn arguments(&mut self, name: &str) -> String {
         let at = NAMES + self.0.len() as u32;
         self.0.extend(name.as_bytes());
@@ -105,7 +105,7 @@ fn handle(number: u32) -> String {
     format!("(i32.load (i32.const {}))", HANDLES + 4 * number)
 }
 
-/// Return code that keeps the handle of a result, and the result's character.
+/// Returns code that keeps the handle of a result, and the result's character.
 fn kept(call: String, to: u32) -> (String, String) {
     let keep = format!(
         "{call} (i32.store (i32.const {}) (i32.load (i32.const {})))",
@@ -115,7 +115,7 @@ fn kept(call: String, to: u32) -> (String, String) {
     (keep, file_result(4))
 }
 
-/// Return the character of a `result<_, error-code>` whose payload is `offset` bytes from its start.
+/// Returns the character of a `result<_, error-code>` whose payload is `offset` bytes from its start.
 fn file_result(offset: u32) -> String {
     character(&format!(
         "(i32.add (i32.const 48) (i32.load8_u (i32.const {})))",
@@ -123,7 +123,7 @@ fn file_result(offset: u32) -> String {
     ))
 }
 
-/// Return the character of a `result<_, stream-error>`.
+/// Returns the character of a `result<_, stream-error>`.
 fn stream_result(offset: u32) -> String {
     character(&format!("(call $code (i32.const {}))", AT + offset))
 }
@@ -135,7 +135,7 @@ fn character(of_error: &str) -> String {
 }
 
 impl Op<'_> {
-    /// Return the code of the operation, and an expression for the character of its result.
+    /// Returns the code of the operation, and an expression for the character of its result.
     fn code(self, names: &mut Names) -> (String, String) {
         let at = format!("(i32.const {AT})");
         let bytes = |count: u32| {

@@ -176,7 +176,7 @@ fn refuse_out_of_bounds(policy: Policy, text: &str) -> Result<(), PolicyError> {
     Err(PolicyError::new(policy, message, hint))
 }
 
-/// Return the shortest time between two of the first slots of `rule`, or the delay of `after_completion`.
+/// Returns the shortest time between two of the first slots of `rule`, or the delay of `after_completion`.
 ///
 /// `None` for a rule with fewer than two slots.
 fn shortest_interval(rule: &Rule) -> Option<Duration> {

@@ -26,12 +26,12 @@ impl PolicyError {
         }
     }
 
-    /// Return the policy to correct; `None` when several policies and the rule contradict each other.
+    /// Returns the policy to correct; `None` when several policies and the rule contradict each other.
     pub fn policy(&self) -> Option<Policy> {
         self.policy
     }
 
-    /// Return what to write instead.
+    /// Returns what to write instead.
     pub fn hint(&self) -> &str {
         &self.hint
     }

@@ -11,7 +11,7 @@ const LENGTH_MAX: usize = 64;
 pub struct GroupName(String);
 
 impl GroupName {
-    /// Return the name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

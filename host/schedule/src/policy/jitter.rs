@@ -13,7 +13,7 @@ use campanile_model::ids::ScheduleId;
 /// Separates these hashes from all other hashes of the same id.
 const DOMAIN: &[u8] = b"campanile/policy/jitter/1";
 
-/// Return the delay of `slot`: at most `max`, and less than the time to `next`, the slot after it.
+/// Returns the delay of `slot`: at most `max`, and less than the time to `next`, the slot after it.
 pub(super) fn delay(
     schedule: ScheduleId,
     slot: Timestamp,

@@ -298,7 +298,7 @@ impl Policies {
         self.at_once_max() < usize::MAX
     }
 
-    /// Return how many launches are active at the same time, at most.
+    /// Returns how many launches are active at the same time, at most.
     pub fn at_once_max(&self) -> usize {
         match (self.overlap, self.max_concurrent) {
             (Overlap::Allow, None) => usize::MAX,

@@ -179,7 +179,7 @@ macro_rules! policies {
                 }
             }
 
-            /// Return the text of one policy; `None` when it is not set, or has the default of its word.
+            /// Returns the text of one policy; `None` when it is not set, or has the default of its word.
             pub fn text(&self, policy: Policy) -> Option<String> {
                 match policy {
                     $(Policy::$variant => self.$key.text(),)*
@@ -283,12 +283,12 @@ policies! {
 }
 
 impl Policy {
-    /// Return the entry of the table.
+    /// Returns the entry of the table.
     pub fn spec(self) -> &'static PolicySpec {
         &TABLE[self as usize]
     }
 
-    /// Return the flag of the command line, without the dashes in front.
+    /// Returns the flag of the command line, without the dashes in front.
     pub fn flag(self) -> &'static str {
         static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
             let keys = Policy::WORDS.iter();
@@ -297,7 +297,7 @@ impl Policy {
         &FLAGS[self as usize]
     }
 
-    /// Return `text`, a value of this policy, as JSON: a number, a list, or a text.
+    /// Returns `text`, a value of this policy, as JSON: a number, a list, or a text.
     pub fn json(self, text: String) -> Value {
         let number = || text.parse().map(Value::Number).ok();
         match self.spec().kind {
@@ -347,13 +347,13 @@ impl Policies {
         self.set_value(policy, text)
     }
 
-    /// Return the policies that are set, each with its text.
+    /// Returns the policies that are set, each with its text.
     pub fn entries(&self) -> impl Iterator<Item = (Policy, String)> {
         let all = Policy::ALL.iter();
         all.filter_map(|&policy| Some((policy, self.text(policy)?)))
     }
 
-    /// Return every policy with the text that applies: its own, or its default.
+    /// Returns every policy with the text that applies: its own, or its default.
     ///
     /// `None` stands for a policy without an effect beside the others, and for one that sets no limit.
     pub fn effective(&self, defaults: &Defaults) -> impl Iterator<Item = (Policy, Option<String>)> {
@@ -382,7 +382,7 @@ impl Policies {
         (!words.contains(&word.as_str())).then_some((other, word, words))
     }
 
-    /// Return these policies, and of `others` those that are not set here.
+    /// Returns these policies, and of `others` those that are not set here.
     pub fn or(&self, others: &Policies) -> Policies {
         let mut all = self.clone();
         for (policy, _) in self.unset_of(others).entries() {
@@ -391,7 +391,7 @@ impl Policies {
         all
     }
 
-    /// Return those of `others` that are not set here.
+    /// Returns those of `others` that are not set here.
     pub fn unset_of(&self, others: &Policies) -> Policies {
         let mut unset = others.clone();
         for (policy, _) in self.entries() {
@@ -400,53 +400,53 @@ impl Policies {
         unset
     }
 
-    /// Return which missed slots are launched.
+    /// Returns which missed slots are launched.
     pub fn catchup(&self) -> Catchup {
         self.catchup.unwrap_or_default()
     }
 
-    /// Return whether a lost launch is run again.
+    /// Returns whether a lost launch is run again.
     pub fn delivery(&self) -> Delivery {
         self.delivery.unwrap_or_default()
     }
 
-    /// Return how many missed slots are caught up at most.
+    /// Returns how many missed slots are caught up at most.
     pub fn catchup_max(&self) -> u32 {
         self.catchup_max.unwrap_or(CATCHUP_MAX)
     }
 
-    /// Return how many launches on time are queued at most under `buffer_all`.
+    /// Returns how many launches on time are queued at most under `buffer_all`.
     pub fn max_buffered(&self) -> u32 {
         self.max_buffered.unwrap_or(MAX_BUFFERED)
     }
 
-    /// Return which launch stays in the queue under `buffer_one`.
+    /// Returns which launch stays in the queue under `buffer_one`.
     pub fn keep(&self) -> Keep {
         self.keep.unwrap_or_default()
     }
 
-    /// Return the priority of the launches, 0 to [`PRIORITY_MAX`].
+    /// Returns the priority of the launches, 0 to [`PRIORITY_MAX`].
     pub fn priority(&self) -> u32 {
         self.priority.unwrap_or(PRIORITY)
     }
 
-    /// Return how long a launch may take to end after it was asked to under `cancel_other`.
+    /// Returns how long a launch may take to end after it was asked to under `cancel_other`.
     pub fn cancel_grace(&self) -> Duration {
         self.cancel_grace.unwrap_or(CANCEL_GRACE)
     }
 
-    /// Return the pause before the first retry of a task.
+    /// Returns the pause before the first retry of a task.
     pub fn backoff(&self) -> Duration {
         self.backoff.unwrap_or(BACKOFF)
     }
 
-    /// Return how many times as long each pause before a retry is as the pause before it.
+    /// Returns how many times as long each pause before a retry is as the pause before it.
     pub fn backoff_coefficient(&self) -> f64 {
         let coefficient = self.backoff_coefficient.unwrap_or(Coefficient::DOUBLE);
         coefficient.value()
     }
 
-    /// Return the longest pause before a retry.
+    /// Returns the longest pause before a retry.
     pub fn backoff_max(&self) -> Duration {
         self.backoff_max.unwrap_or(BACKOFF_MAX)
     }
@@ -462,7 +462,7 @@ impl Policies {
         timing(self) == timing(other)
     }
 
-    /// Return the earliest next slot: `slot`, but not before `start_at`. `None` when `end_at` has passed, or `made` launches
+    /// Returns the earliest next slot: `slot`, but not before `start_at`. `None` when `end_at` has passed, or `made` launches
     /// reach `max_launches`.
     pub fn allowed_from(&self, slot: Timestamp, made: u64) -> Option<Timestamp> {
         let slot = self.start_at.map_or(slot, |start| start.max(slot));
@@ -471,7 +471,7 @@ impl Policies {
         (!ended).then_some(slot)
     }
 
-    /// Return how many launches the schedule may make after `made`; `None` when there is no limit.
+    /// Returns how many launches the schedule may make after `made`; `None` when there is no limit.
     pub fn launches_left(&self, made: u64) -> Option<u64> {
         self.max_launches.map(|max| max.saturating_sub(made))
     }
@@ -521,7 +521,7 @@ impl<'de> Deserialize<'de> for Policies {
 trait PolicyValue: Sized {
     fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
 
-    /// Return the text; `None` for a policy that is not set, or has the default of its word.
+    /// Returns the text; `None` for a policy that is not set, or has the default of its word.
     fn text(&self) -> Option<String>;
 }
 
@@ -557,7 +557,7 @@ policy_values! {
     Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);
 }
 
-/// Return the text of a word; `None` for the default.
+/// Returns the text of a word; `None` for the default.
 fn word_text<T: fmt::Display + Default + PartialEq>(word: &T) -> Option<String> {
     (*word != T::default()).then(|| word.to_string())
 }

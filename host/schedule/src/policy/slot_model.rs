@@ -13,7 +13,7 @@ use super::{
 use crate::rule::testing::{cron, every, seeded, time};
 use campanile_model::clock::Timestamp;
 
-/// Return the decisions that the model makes.
+/// Returns the decisions that the model makes.
 fn modelled(
     evaluator: SlotEvaluator<'_>,
     progress: &SlotProgress,
@@ -115,12 +115,12 @@ const EXPRESSIONS: [&str; 6] = [
     "@daily",
 ];
 
-/// Return an instant near a clock change in London.
+/// Returns an instant near a clock change in London.
 fn any_now(random: &mut StdRng) -> Timestamp {
     Timestamp::from_micros(1_774_700_000_000_000 + random.random_range(0..99_999_999_999))
 }
 
-/// Return `Some` half of the time.
+/// Returns `Some` half of the time.
 fn maybe<T>(random: &mut StdRng, value: impl FnOnce(&mut StdRng) -> T) -> Option<T> {
     random.random_bool(0.5).then(|| value(random))
 }

@@ -166,7 +166,7 @@ impl<'a> SlotEvaluator<'a> {
         decided
     }
 
-    /// Return when `slot` fires if it is on time.
+    /// Returns when `slot` fires if it is on time.
     pub fn fire_time(&self, slot: Timestamp) -> Timestamp {
         match self.policies.jitter {
             Some(_) => self.fire_time_before(slot, self.rule.next(slot)),
@@ -174,7 +174,7 @@ impl<'a> SlotEvaluator<'a> {
         }
     }
 
-    /// Return the fire time of `slot`, given the slot after it.
+    /// Returns the fire time of `slot`, given the slot after it.
     fn fire_time_before(&self, slot: Timestamp, next: Option<Timestamp>) -> Timestamp {
         self.policies.jitter.map_or(slot, |max| {
             slot.plus(jitter::delay(self.schedule, slot, next, max))
@@ -183,7 +183,7 @@ impl<'a> SlotEvaluator<'a> {
 }
 
 impl Policies {
-    /// Return the first slot of `rule` after `after` that the schedule may launch after `launches` launches.
+    /// Returns the first slot of `rule` after `after` that the schedule may launch after `launches` launches.
     ///
     /// `None` when the schedule has ended.
     pub fn next_slot(&self, rule: &Rule, after: Timestamp, launches: u64) -> Option<Timestamp> {
@@ -226,7 +226,7 @@ impl Evaluation<'_> {
         action
     }
 
-    /// Return why `slot`, which was missed, is not caught up.
+    /// Returns why `slot`, which was missed, is not caught up.
     fn drop_reason(&self, slot: Timestamp, fire_time: Timestamp) -> Option<DropReason> {
         let policies = self.evaluator.policies;
         let is_kept = |count| {
@@ -276,7 +276,7 @@ impl Evaluation<'_> {
             .fold(end, Timestamp::min)
     }
 
-    /// Return the oldest of the newest `count` missed slots after the cursor that were not skipped.
+    /// Returns the oldest of the newest `count` missed slots after the cursor that were not skipped.
     fn oldest_of_newest(&self, count: u32) -> Option<Timestamp> {
         let policies = self.evaluator.policies;
         let ends = policies.end_at.map(|end| end.plus(MICROSECOND));

@@ -34,7 +34,7 @@ pub(super) fn policies(json: &str) -> Policies {
     serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
 }
 
-/// Return the progress of a schedule without launches.
+/// Returns the progress of a schedule without launches.
 pub(super) fn progress_at(cursor: Timestamp) -> SlotProgress {
     SlotProgress {
         cursor,
@@ -44,7 +44,7 @@ pub(super) fn progress_at(cursor: Timestamp) -> SlotProgress {
     }
 }
 
-/// Return an evaluator on a host with the default configuration.
+/// Returns an evaluator on a host with the default configuration.
 pub(super) fn evaluator<'a>(rule: &'a Rule, policies: &'a Policies) -> SlotEvaluator<'a> {
     const DEFAULTS: Defaults = Defaults {
         misfire_grace: Duration::from_secs(300),
@@ -94,7 +94,7 @@ pub(super) fn evaluated_in_parts(
     }
 }
 
-/// Return a line for each decision: `08:00 launch`, `08:00 catchup, fires 08:30`, `08:00-09:00 window, 2`.
+/// Returns a line for each decision: `08:00 launch`, `08:00 catchup, fires 08:30`, `08:00-09:00 window, 2`.
 pub(super) fn lines(decided: &SlotDecisions) -> Vec<String> {
     let row = |decision: &SlotDecision| {
         let first = clock(decision.first);

@@ -78,7 +78,7 @@ impl CronRule {
         })
     }
 
-    /// Return the days of `month` that have a slot, as bits.
+    /// Returns the days of `month` that have a slot, as bits.
     pub(super) fn days_of(&self, month: &Month) -> u32 {
         let days = self.fields.days_of(month);
         // The exclusions cost more than the days.
@@ -136,12 +136,12 @@ fn never_fires(fields: &Fields) -> RuleError {
     )
 }
 
-/// Return local microseconds as the crate takes them.
+/// Returns local microseconds as the crate takes them.
 fn utc(local: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(local).unwrap_or_default()
 }
 
-/// Return the times of day and the months of `fields` for the crate.
+/// Returns the times of day and the months of `fields` for the crate.
 fn times(fields: &Fields) -> Result<Schedule, RuleError> {
     let [second, minute, hour, _, month, _] = fields.with_specs().map(|(field, spec)| {
         let numbers: Vec<String> = field.numbers().map(|number| number.to_string()).collect();

@@ -38,7 +38,7 @@ pub enum DstAction {
 }
 
 impl Rule {
-    /// Return the effects of the clock changes after `after` up to `until`, inclusive, in order.
+    /// Returns the effects of the clock changes after `after` up to `until`, inclusive, in order.
     ///
     /// Elapsed time has no effects: it does not depend on the clock.
     pub fn dst_effects(
@@ -97,7 +97,7 @@ impl Rule {
         }
     }
 
-    /// Return the local times of the rule; `None` for elapsed time and for rules without a clock.
+    /// Returns the local times of the rule; `None` for elapsed time and for rules without a clock.
     fn local_times(&self) -> Option<(&dyn LocalTimes, DstMapping)> {
         match &self.shape {
             Shape::Cron(cron) => Some((&**cron, cron.dst)),
@@ -107,7 +107,7 @@ impl Rule {
     }
 }
 
-/// Return the effects of the clock change between two spans.
+/// Returns the effects of the clock change between two spans.
 fn effects<'a>(
     times: &'a dyn LocalTimes,
     dst: DstMapping,
@@ -176,7 +176,7 @@ mod tests {
     use super::super::{DstGap, RuleKind, RuleText};
     use super::*;
 
-    /// Return the effects of 2026: the first and the last local time, and the action.
+    /// Returns the effects of 2026: the first and the last local time, and the action.
     fn effects(rule: &Rule) -> Vec<(String, String, DstAction)> {
         let (after, until) = (time("2026-01-01T00:00:00Z"), time("2027-01-01T00:00:00Z"));
         let text = |local: NaiveDateTime| local.format("%m-%d %H:%M").to_string();

@@ -18,7 +18,7 @@ const GAP_MAX: i64 = 3 * 3_600 * SECOND;
 
 /// The local times of a rule, in microseconds, within the years 1970 to 2099.
 pub(super) trait LocalTimes {
-    /// Return the first local time at `from` or later.
+    /// Returns the first local time at `from` or later.
     fn first_from(&self, from: i64) -> Option<i64>;
 
     /// Counts local times from `from` (inclusive) to `until` (exclusive).
@@ -42,7 +42,7 @@ impl DstMapping {
         follows_clock: true,
     };
 
-    /// Return the mapping of a rule whose local times fire once, or as the overrides of `text` say.
+    /// Returns the mapping of a rule whose local times fire once, or as the overrides of `text` say.
     pub(super) fn of(text: &RuleText) -> DstMapping {
         DstMapping {
             gap: text.dst_gap,
@@ -51,7 +51,7 @@ impl DstMapping {
         }
     }
 
-    /// Return the first instant of `times` after `after`.
+    /// Returns the first instant of `times` after `after`.
     pub(super) fn next(self, times: &impl LocalTimes, zone: &Zone, after: i64) -> Option<i64> {
         let from = after.saturating_add(1);
         let mut seen: Option<(i64, Option<i64>)> = None;
@@ -82,7 +82,7 @@ impl DstMapping {
         None
     }
 
-    /// Return the first local time that fires when `span` shows it, and the end of these local times.
+    /// Returns the first local time that fires when `span` shows it, and the end of these local times.
     pub(super) fn window(self, span: &Span) -> (i64, i64) {
         match self.fold {
             DstFold::First => (span.local_begin.max(span.reached), span.local_end),

@@ -32,7 +32,7 @@ impl RuleError {
     }
 }
 
-/// Return `text` in backquotes, shortened and on one line.
+/// Returns `text` in backquotes, shortened and on one line.
 pub(super) fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 32;
     let start: String = text.chars().take(CHARS_MAX).collect();

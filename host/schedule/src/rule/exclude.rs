@@ -112,7 +112,7 @@ impl Exclude {
         sets
     }
 
-    /// Return the days of `month` without a free minute, as bits.
+    /// Returns the days of `month` without a free minute, as bits.
     pub(super) fn days_of(&self, month: &Month) -> u32 {
         let mut days = self.yearly[usize::from(month.number)];
         let month_last = month.first + i64::from(month.length) - 1;
@@ -153,7 +153,7 @@ impl Exclude {
         covered
     }
 
-    /// Return the end of the run of excluded minutes that contains `local`, at most the end of the day.
+    /// Returns the end of the run of excluded minutes that contains `local`, at most the end of the day.
     ///
     /// `None` when `local` is free. The function checks the expressions only, not the days.
     pub(super) fn end_of(&self, local: i64) -> Option<i64> {
@@ -179,7 +179,7 @@ impl Exclude {
         &self.crons
     }
 
-    /// Return the item that excludes `local`, as written.
+    /// Returns the item that excludes `local`, as written.
     pub(super) fn item_of(&self, local: i64) -> Option<&str> {
         let (month, number) = Month::of(local.div_euclid(DAY));
         let excludes = |text: &&String| {
@@ -191,7 +191,7 @@ impl Exclude {
         self.texts.iter().find(excludes).map(String::as_str)
     }
 
-    /// Return the first free local time at `local` or later.
+    /// Returns the first free local time at `local` or later.
     pub(super) fn free_from(&self, mut local: i64) -> Option<i64> {
         if self.texts.is_empty() {
             return Some(local);
@@ -207,7 +207,7 @@ impl Exclude {
         }
     }
 
-    /// Return the excluded minutes of an hour of the day `day` of `month`, as bits.
+    /// Returns the excluded minutes of an hour of the day `day` of `month`, as bits.
     fn minutes_of(&self, month: &Month, day: u8, hour: i64) -> u64 {
         let crons = self.crons.iter();
         crons
@@ -216,7 +216,7 @@ impl Exclude {
     }
 }
 
-/// Return the day, the hour and the minute of a local time.
+/// Returns the day, the hour and the minute of a local time.
 pub(super) fn parts(local: i64) -> (i64, i64, i64) {
     let time = local.rem_euclid(DAY);
     (local.div_euclid(DAY), time / HOUR, time % HOUR / MINUTE)

@@ -94,7 +94,7 @@ impl CronRule {
 }
 
 impl Fields {
-    /// Return `at 09:00, 12:00 and 15:00`; `None` for many times, or a field with a star.
+    /// Returns `at 09:00, 12:00 and 15:00`; `None` for many times, or a field with a star.
     fn times_of_day(&self) -> Option<String> {
         let count = |field: Field| field.numbers().count();
         let number = count(self.hour) * count(self.minute) * count(self.second);
@@ -117,7 +117,7 @@ impl Fields {
         Some(format!("at {}", joined(&times)))
     }
 
-    /// Return `every 15 minutes from 09:00 to 17:59` or `at minute 30 of every hour`.
+    /// Returns `every 15 minutes from 09:00 to 17:59` or `at minute 30 of every hour`.
     fn rhythm(&self) -> String {
         let every_hour = self.hour.is_full(&HOUR);
         let minutes = unit(self.minute, &MINUTE, self.has_seconds());
@@ -148,7 +148,7 @@ impl Fields {
         text
     }
 
-    /// Return `on the 13th and on Friday`; an empty text for every day.
+    /// Returns `on the 13th and on Friday`; an empty text for every day.
     pub(super) fn days_text(&self) -> String {
         let all = |field: Field, spec| field.star && field.is_full(spec);
         let number = days_of_month(self.day_of_month);
@@ -215,7 +215,7 @@ fn days_of_month(field: Field) -> String {
     joined(&texts)
 }
 
-/// Return the weekdays of a field: `Monday to Friday`, or `a Monday or a Friday`.
+/// Returns the weekdays of a field: `Monday to Friday`, or `a Monday or a Friday`.
 pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
     // The week begins on Monday here, so that Friday to Sunday is one range.
     let sunday_last = field.bits & !1 | (field.bits & 1) << 7;
@@ -239,7 +239,7 @@ pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
     }
 }
 
-/// Return `1 hour`, `2 hours` or `1 hour and 30 minutes`. After `every`, `1 hour` is `hour`.
+/// Returns `1 hour`, `2 hours` or `1 hour and 30 minutes`. After `every`, `1 hour` is `hour`.
 fn in_words(period: Period, after_every: bool) -> String {
     let parts: Vec<String> = period
         .parts()

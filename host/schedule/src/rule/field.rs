@@ -19,7 +19,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Return the field that allows `number` alone.
+    /// Returns the field that allows `number` alone.
     pub(super) const fn only(number: u8) -> Field {
         Field {
             bits: 1 << number,
@@ -29,7 +29,7 @@ impl Field {
         }
     }
 
-    /// Return the field `H`, to print it; its number is not hashed.
+    /// Returns the field `H`, to print it; its number is not hashed.
     pub(super) fn any_hashed(spec: &FieldSpec) -> Field {
         Field {
             hashed: Some(Hashed::any(spec)),
@@ -69,7 +69,7 @@ impl Field {
         self.hashed.is_some()
     }
 
-    /// Return the field with numbers for `H`.
+    /// Returns the field with numbers for `H`.
     pub(super) fn resolved(self) -> Field {
         Field {
             hashed: None,
@@ -81,7 +81,7 @@ impl Field {
         self.bits >> number & 1 == 1
     }
 
-    /// Return the allowed numbers, ascending.
+    /// Returns the allowed numbers, ascending.
     pub(super) fn numbers(self) -> impl Iterator<Item = u8> {
         ones(self.bits)
     }
@@ -90,7 +90,7 @@ impl Field {
         (spec.min..=spec.max).all(|number| self.contains(number))
     }
 
-    /// Return the `n` of a field that begins with `*/n`.
+    /// Returns the `n` of a field that begins with `*/n`.
     pub(super) fn step(self, spec: &FieldSpec) -> Option<u8> {
         let holds = |step: &u8| {
             let mut numbers = (spec.min..=spec.max).step_by(usize::from(*step));

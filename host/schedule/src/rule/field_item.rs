@@ -52,7 +52,7 @@ impl FieldSpec {
             .fold(0, |bits, number| bits | 1 << self.folded(number)))
     }
 
-    /// Return the spelling of a backward range: `22-23,0-2` for `22-2`.
+    /// Returns the spelling of a backward range: `22-23,0-2` for `22-2`.
     fn unwound(&self, first: &Value, last: &Value, step: usize) -> String {
         let show = |number: u8| self.show(number, first.named && last.named);
         let start = self.folded(first.number);

@@ -65,7 +65,7 @@ impl FieldSpec {
         }
     }
 
-    /// Return `number`, with 0 for 7: both are Sunday.
+    /// Returns `number`, with 0 for 7: both are Sunday.
     pub(super) fn folded(&self, number: u8) -> u8 {
         if number > self.max { self.min } else { number }
     }
@@ -121,7 +121,7 @@ impl FieldSpec {
         Ok(Value { number, named })
     }
 
-    /// Return the number of a name.
+    /// Returns the number of a name.
     fn named(&self, part: Part<'_>) -> Result<u8, RuleError> {
         let begins = |name: &&str| {
             let letters = part.text.get(..SHORT);
@@ -148,7 +148,7 @@ impl FieldSpec {
         self.refusal(part, &range, hint)
     }
 
-    /// Return the error about `part`. Its message has the field, the position and `wrong`; its hint says what to write instead.
+    /// Returns the error about `part`. Its message has the field, the position and `wrong`; its hint says what to write instead.
     pub(super) fn refusal(
         &self,
         part: Part<'_>,
@@ -170,7 +170,7 @@ impl FieldSpec {
         }
     }
 
-    /// Return the English name of `number` of this field, or the number itself.
+    /// Returns the English name of `number` of this field, or the number itself.
     pub(super) fn name_of(&self, number: u8) -> String {
         let name = self.names.get(usize::from(number - self.min));
         name.map_or_else(|| number.to_string(), |name| (*name).to_owned())
@@ -186,12 +186,12 @@ impl FieldSpec {
     }
 }
 
-/// Return a name as expressions have it: `JAN`.
+/// Returns a name as expressions have it: `JAN`.
 fn short(name: &str) -> String {
     name[..SHORT].to_ascii_uppercase()
 }
 
-/// Return the positions of the ones in `bits`, ascending.
+/// Returns the positions of the ones in `bits`, ascending.
 pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let one = (bits != 0).then(|| bits.trailing_zeros() as u8);
@@ -213,7 +213,7 @@ pub(super) fn ranges(bits: u64, to: &str, show: impl Fn(u8) -> String) -> Vec<St
     texts
 }
 
-/// Return the first and the last of each run of ones in `bits`, ascending.
+/// Returns the first and the last of each run of ones in `bits`, ascending.
 pub(super) fn runs(bits: u64) -> Vec<(u8, u8)> {
     let numbers: Vec<u8> = ones(bits).collect();
     let runs = numbers.chunk_by(|left, right| left + 1 == *right);

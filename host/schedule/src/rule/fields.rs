@@ -61,7 +61,7 @@ impl Fields {
         }
     }
 
-    /// Return the fields with their specifications, seconds first.
+    /// Returns the fields with their specifications, seconds first.
     pub(super) fn with_specs(&self) -> [(Field, &'static FieldSpec); 6] {
         [
             (self.second, &SPECS[0]),
@@ -104,7 +104,7 @@ impl Fields {
         texts[written].join(" ")
     }
 
-    /// Return the fields with numbers for `H`.
+    /// Returns the fields with numbers for `H`.
     pub(super) fn resolved(&self) -> Fields {
         Fields::of(self.with_specs().map(|(field, _)| field.resolved()))
     }

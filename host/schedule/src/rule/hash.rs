@@ -23,7 +23,7 @@ impl HashKey {
     /// The key of an expression without a schedule.
     pub const NONE: HashKey = HashKey(Uuid::nil());
 
-    /// Return the key of a schedule. Renames and edits keep it.
+    /// Returns the key of a schedule. Renames and edits keep it.
     pub fn of(schedule: ScheduleId) -> HashKey {
         HashKey(schedule.0)
     }
@@ -33,7 +33,7 @@ impl HashKey {
     }
 }
 
-/// Return the first 8 bytes, as a big-endian number, of the SHA-256 of `domain`, the bytes of `id` and `part`.
+/// Returns the first 8 bytes, as a big-endian number, of the SHA-256 of `domain`, the bytes of `id` and `part`.
 pub(crate) fn hash_number(domain: &[u8], id: Uuid, part: &[u8]) -> u64 {
     let digest = Sha256::new()
         .chain_update(domain)
@@ -116,7 +116,7 @@ impl Hashed {
         }))
     }
 
-    /// Return the numbers that `hash` chooses, with 7 for Sunday where it was written.
+    /// Returns the numbers that `hash` chooses, with 7 for Sunday where it was written.
     pub(super) fn numbers(self, hash: u64) -> impl Iterator<Item = u8> {
         let choices = self.step.unwrap_or(self.last - self.first + 1);
         let start = self.first + (hash % u64::from(choices)) as u8;
@@ -137,7 +137,7 @@ impl Hashed {
     }
 }
 
-/// Return both ends of `(0-29)`.
+/// Returns both ends of `(0-29)`.
 fn ends(choices: Part<'_>) -> Option<(Part<'_>, Part<'_>)> {
     let text = choices.text.strip_prefix('(')?.strip_suffix(')')?;
     let position = choices.position + 1;

@@ -64,7 +64,7 @@ impl Interval {
         })
     }
 
-    /// Return the first slot after `after`, in microseconds.
+    /// Returns the first slot after `after`, in microseconds.
     pub(super) fn next(&self, zone: &Zone, after: i64) -> Option<i64> {
         let anchor = self.local_anchor;
         match self.period.unit {
@@ -112,7 +112,7 @@ impl Interval {
         None
     }
 
-    /// Return the local time `count` periods of days or months after the anchor.
+    /// Returns the local time `count` periods of days or months after the anchor.
     fn local_slot(&self, count: i64) -> Option<i64> {
         let amount = count * self.period.amount;
         match self.period.unit {
@@ -127,7 +127,7 @@ impl Interval {
         }
     }
 
-    /// Return how many periods of days or months have passed at `local`, or one less.
+    /// Returns how many periods of days or months have passed at `local`, or one less.
     fn passed(&self, local: i64) -> i64 {
         let (anchor, amount) = (self.local_anchor, self.period.amount);
         match self.period.unit {
@@ -138,7 +138,7 @@ impl Interval {
     }
 }
 
-/// Return the hours and the minutes, as bits, at which the clock of `zone` can show a slot of elapsed time.
+/// Returns the hours and the minutes, as bits, at which the clock of `zone` can show a slot of elapsed time.
 fn elapsed_grid(anchor: i64, period: i64, zone: &Zone) -> (u64, u64) {
     let (mut hours, mut minutes) = (0, 0);
     for span in zone.spans_from(anchor) {
@@ -149,7 +149,7 @@ fn elapsed_grid(anchor: i64, period: i64, zone: &Zone) -> (u64, u64) {
     (hours, minutes)
 }
 
-/// Return the units of a `whole` that contain `local` plus a multiple of `period`, as bits.
+/// Returns the units of a `whole` that contain `local` plus a multiple of `period`, as bits.
 fn grid(local: i64, period: i64, unit: i64, whole: i64) -> u64 {
     let (mut step, mut rest) = (whole, period);
     while rest > 0 {
@@ -162,7 +162,7 @@ fn grid(local: i64, period: i64, unit: i64, whole: i64) -> u64 {
     points.fold(0, |bits, point| bits | 1 << (point / unit))
 }
 
-/// Return the number of the month that contains `local`.
+/// Returns the number of the month that contains `local`.
 fn month(local: i64) -> i64 {
     let date = DateTime::from_timestamp_micros(local).unwrap_or_default();
     i64::from(date.year()) * 12 + i64::from(date.month0())

@@ -96,7 +96,7 @@ use zone::{DAY, LOCAL_FIRST, Zone};
 /// The longest expression.
 const EXPRESSION_BYTES_MAX: usize = 1024;
 
-/// Return the version of the built-in IANA time zone database, such as `2025b`.
+/// Returns the version of the built-in IANA time zone database, such as `2025b`.
 ///
 /// Another version may give other slots.
 pub fn tzdata_version() -> &'static str {
@@ -170,7 +170,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Return the first slot strictly after `after`; `None` when there is no slot before the year 2100.
+    /// Returns the first slot strictly after `after`; `None` when there is no slot before the year 2100.
     ///
     /// A rule whose launches follow an event has no slots; see [`Rule::delay_after_completion`] and
     /// [`Rule::at_host_start`].
@@ -187,7 +187,7 @@ impl Rule {
         }
     }
 
-    /// Return the last slot strictly before `before`; `None` when there is no slot since the year 1970.
+    /// Returns the last slot strictly before `before`; `None` when there is no slot since the year 1970.
     ///
     /// This is the inverse of [`Rule::next`].
     pub fn prev(&self, before: Timestamp) -> Option<Timestamp> {
@@ -220,7 +220,7 @@ impl Rule {
         self.next(instant.minus(Duration::from_micros(1))) == Some(instant)
     }
 
-    /// Return the time from the end of a launch to the next launch, for the kind `after_completion`.
+    /// Returns the time from the end of a launch to the next launch, for the kind `after_completion`.
     ///
     /// The engine creates the next slot of such a rule when a launch ends.
     pub fn delay_after_completion(&self) -> Option<Duration> {
@@ -232,7 +232,7 @@ impl Rule {
         }
     }
 
-    /// Return a rule with this slot alone, in the same zone.
+    /// Returns a rule with this slot alone, in the same zone.
     pub fn only(&self, slot: Timestamp) -> Rule {
         Rule {
             kind: RuleKind::At,
@@ -248,7 +248,7 @@ impl Rule {
         self.shape == Shape::HostStart
     }
 
-    /// Return the slots after `after` up to `until`, inclusive, in order.
+    /// Returns the slots after `after` up to `until`, inclusive, in order.
     pub fn slots(
         &self,
         after: Timestamp,
@@ -258,7 +258,7 @@ impl Rule {
             .take_while(move |&slot| slot <= until)
     }
 
-    /// Return the local time of the rule's zone at `instant`.
+    /// Returns the local time of the rule's zone at `instant`.
     pub fn local(&self, instant: Timestamp) -> NaiveDateTime {
         let local = instant.to_chrono().with_timezone(&self.zone.tz);
         local.naive_local()
@@ -269,7 +269,7 @@ impl Rule {
         slot.local_text(self.utc_offset(slot), self.timezone())
     }
 
-    /// Return by how many seconds the clock of the rule's zone is ahead of UTC at `slot`.
+    /// Returns by how many seconds the clock of the rule's zone is ahead of UTC at `slot`.
     pub fn utc_offset(&self, slot: Timestamp) -> i64 {
         let local = slot.to_chrono().with_timezone(&self.zone.tz);
         local.offset().fix().local_minus_utc().into()
@@ -300,14 +300,14 @@ impl Rule {
         }
     }
 
-    /// Return notes for the author about parts that another scheduler reads differently, one sentence each.
+    /// Returns notes for the author about parts that another scheduler reads differently, one sentence each.
     ///
     /// Rules that differ in their notes alone are equal.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Return the IANA name of the rule's zone.
+    /// Returns the IANA name of the rule's zone.
     pub fn timezone(&self) -> &str {
         self.zone.tz.name()
     }
@@ -366,7 +366,7 @@ const REBOOT: &str = "@reboot";
 /// The macro for an interval in a cron expression.
 const EVERY: &str = "@every";
 
-/// Return the period of `@every 15m`; `None` for another expression.
+/// Returns the period of `@every 15m`; `None` for another expression.
 fn period_of_macro(expression: &str) -> Option<Part<'_>> {
     let part = Part::whole(expression).trimmed();
     let period = part.text.strip_prefix(EVERY)?;

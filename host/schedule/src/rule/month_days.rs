@@ -22,7 +22,7 @@ pub(super) struct Month {
 }
 
 impl Month {
-    /// Return the month of `day`, counted from 1970-01-01, and the day of the month.
+    /// Returns the month of `day`, counted from 1970-01-01, and the day of the month.
     pub(super) fn of(day: i64) -> (Month, u8) {
         let date = i32::try_from(day)
             .ok()
@@ -39,24 +39,24 @@ impl Month {
         (month, date.day() as u8)
     }
 
-    /// Return the weekday of `day`, from Sunday as 0.
+    /// Returns the weekday of `day`, from Sunday as 0.
     pub(super) fn weekday_of(&self, day: u8) -> u8 {
         (self.weekday + day - 1) % 7
     }
 
-    /// Return all days as bits.
+    /// Returns all days as bits.
     pub(super) fn all(&self) -> u32 {
         !0 >> (31 - self.length) & !1
     }
 }
 
-/// Return the number of days of a month in a leap year.
+/// Returns the number of days of a month in a leap year.
 pub(super) fn longest(month: u8) -> u8 {
     let first = NaiveDate::from_ymd_opt(2000, month.into(), 1);
     first.map_or(0, |first| first.num_days_in_month())
 }
 
-/// Return the first day at `from` or later whose bit is set in `days_of` its month.
+/// Returns the first day at `from` or later whose bit is set in `days_of` its month.
 ///
 /// Days count from 1970-01-01.
 pub(super) fn first_day(from: i64, days_of: impl Fn(&Month) -> u32) -> Option<i64> {
@@ -74,7 +74,7 @@ pub(super) fn first_day(from: i64, days_of: impl Fn(&Month) -> u32) -> Option<i6
 }
 
 impl Fields {
-    /// Return the days of `month` that match, as bits.
+    /// Returns the days of `month` that match, as bits.
     pub(super) fn days_of(&self, month: &Month) -> u32 {
         if !self.month.contains(month.number) {
             return 0;
@@ -87,7 +87,7 @@ impl Fields {
         }
     }
 
-    /// Return whether the day-of-month field and the day-of-week field allow `day` of `month`.
+    /// Returns whether the day-of-month field and the day-of-week field allow `day` of `month`.
     ///
     /// When either field may match, both allow a day that one allows.
     pub(super) fn allow_day(&self, month: &Month, day: u8) -> (bool, bool) {

@@ -64,7 +64,7 @@ fn offset(tz: Tz, instant: i64) -> i64 {
     i64::from(tz.offset_from_utc_datetime(&utc).fix().local_minus_utc())
 }
 
-/// Return the slots of a rule in `(after, until]`, in seconds, by a walk in steps of `step`.
+/// Returns the slots of a rule in `(after, until]`, in seconds, by a walk in steps of `step`.
 fn walk(text: &RuleText, reading: &Reading, after: i64, until: i64, step: i64) -> Vec<i64> {
     let tz: Tz = text.timezone.parse().unwrap();
     // No clock ever went back by more than a day.
@@ -111,7 +111,7 @@ fn is_shown_again(tz: Tz, instant: i64, step: i64) -> bool {
             .any(|later| later + offset(tz, instant + later) == before)
 }
 
-/// Return a random rule, without overrides that mean nothing to it; `None` if it never fires.
+/// Returns a random rule, without overrides that mean nothing to it; `None` if it never fires.
 fn random_rule(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> Option<(RuleText, Rule)> {
     let mut text = random_text(random, tz, start, seconds);
     for _ in 0..3 {
@@ -289,7 +289,7 @@ fn compare_counts(
     );
 }
 
-/// Return ten times as many cases with `CAMPANILE_LONG_TESTS=1`.
+/// Returns ten times as many cases with `CAMPANILE_LONG_TESTS=1`.
 fn many(cases: usize) -> usize {
     match std::env::var_os("CAMPANILE_LONG_TESTS") {
         Some(_) => 10 * cases,

@@ -9,7 +9,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Return a whole expression.
+    /// Returns a whole expression.
     pub(super) fn whole(text: &'a str) -> Part<'a> {
         Part { text, position: 1 }
     }
@@ -31,7 +31,7 @@ impl<'a> Part<'a> {
         Some((first, rest.split_at(1).1))
     }
 
-    /// Return the parts between the separators.
+    /// Returns the parts between the separators.
     pub(super) fn split<const N: usize>(
         self,
         separators: [char; N],
@@ -56,7 +56,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Return the words of an expression between spaces and tabs.
+/// Returns the words of an expression between spaces and tabs.
 pub(super) fn words(expression: &str) -> impl Iterator<Item = Part<'_>> {
     let words = Part::whole(expression).split([' ', '\t']);
     words.filter(|word| !word.text.is_empty())

@@ -137,7 +137,7 @@ impl Period {
         self.amount > YEARS_MAX * year
     }
 
-    /// Return the letters, names and counts that make up the period, largest first.
+    /// Returns the letters, names and counts that make up the period, largest first.
     pub(super) fn parts(self) -> impl Iterator<Item = (&'static str, &'static str, i64)> {
         let mut left = self.amount;
         let fitting = LETTERS

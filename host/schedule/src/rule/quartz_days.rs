@@ -36,7 +36,7 @@ impl QuartzDay {
         }
     }
 
-    /// Return the days of a day-of-month field from their bits.
+    /// Returns the days of a day-of-month field from their bits.
     pub(super) fn of_month(bits: u64) -> impl Iterator<Item = QuartzDay> {
         ones(bits).map(|bit| match bit {
             LAST_WORKDAY => QuartzDay::LastWorkday,
@@ -45,7 +45,7 @@ impl QuartzDay {
         })
     }
 
-    /// Return the days of a day-of-week field from their bits.
+    /// Returns the days of a day-of-week field from their bits.
     pub(super) fn of_week(bits: u64) -> impl Iterator<Item = QuartzDay> {
         ones(bits).map(|bit| match bit.checked_sub(LAST) {
             Some(weekday) => QuartzDay::Last { weekday },

@@ -8,7 +8,7 @@ use super::zone::SECOND;
 /// How much larger each step back is than the one before.
 const STEP_GROWTH: i64 = 8;
 
-/// Return the last point before `before`; `None` when there is no point from `begin` on.
+/// Returns the last point before `before`; `None` when there is no point from `begin` on.
 ///
 /// `first_from` returns the first point at an instant or later.
 pub(super) fn last_before(

@@ -64,7 +64,7 @@ impl Rule {
         self.mismatch(local.and_utc().timestamp_micros(), effect)
     }
 
-    /// Return why a local time is no slot. `effect` is the effect of a clock change on it.
+    /// Returns why a local time is no slot. `effect` is the effect of a clock change on it.
     fn mismatch(&self, local: i64, effect: Option<DstEffect>) -> SlotCheck {
         let exclude = match &self.shape {
             Shape::Cron(cron) => {
@@ -95,7 +95,7 @@ impl Rule {
         self.zone.instants_of(local).into_iter().any(is_slot)
     }
 
-    /// Return the effects of clock changes at `instant`: a local time fires then, or does not fire then.
+    /// Returns the effects of clock changes at `instant`: a local time fires then, or does not fire then.
     pub fn dst_effects_at(&self, instant: Timestamp) -> Vec<DstEffect> {
         let local = self.local(instant);
         let is_at_instant = |effect: &DstEffect| match effect.action {
@@ -110,13 +110,13 @@ impl Rule {
             .collect()
     }
 
-    /// Return the instants at which the clock of the rule's zone shows `local`: none in a gap, two in a fold.
+    /// Returns the instants at which the clock of the rule's zone shows `local`: none in a gap, two in a fold.
     pub fn instants_of(&self, local: NaiveDateTime) -> Vec<Timestamp> {
         let instants = self.zone.instants_of(local.and_utc().timestamp_micros());
         instants.into_iter().map(Timestamp::from_micros).collect()
     }
 
-    /// Return the end of the gap that contains `local`.
+    /// Returns the end of the gap that contains `local`.
     pub fn gap_end(&self, local: NaiveDateTime) -> Timestamp {
         let local = local.and_utc().timestamp_micros();
         Timestamp::from_micros(self.zone.gap_end(local))
@@ -124,7 +124,7 @@ impl Rule {
 }
 
 impl CronRule {
-    /// Return the fields that do not allow a local time, in the order of the expression `written`.
+    /// Returns the fields that do not allow a local time, in the order of the expression `written`.
     fn mismatches(&self, written: &str, local: i64) -> Vec<FieldMismatch> {
         let (month, day) = Month::of(local.div_euclid(DAY));
         let clock = naive(local);
@@ -188,7 +188,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Return the messages about the fields that differ.
+    /// Returns the messages about the fields that differ.
     fn fields(rule: &Rule, instant: &str) -> Vec<String> {
         match rule.check_slot(time(instant)) {
             SlotCheck::FieldsDiffer(mismatches) => {

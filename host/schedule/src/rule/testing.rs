@@ -35,7 +35,7 @@ pub(crate) fn at(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     parsed(RuleKind::At, expression, timezone)
 }
 
-/// Return a source of random values. It prints its seed, or takes it from `CAMPANILE_TEST_SEED`.
+/// Returns a source of random values. It prints its seed, or takes it from `CAMPANILE_TEST_SEED`.
 pub(crate) fn seeded(what: &str) -> StdRng {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(seed) => seed.parse().expect("CAMPANILE_TEST_SEED is a whole number"),

@@ -7,7 +7,7 @@ use super::dst_effects::clock_text;
 use super::error::RuleError;
 use super::zone::Zone;
 
-/// Return the instant of a time at `now`. A time without an offset is what the clock of `zone` shows.
+/// Returns the instant of a time at `now`. A time without an offset is what the clock of `zone` shows.
 ///
 /// # Errors
 /// When the zone is not known, or when its clock never shows the time, or shows it twice.

@@ -58,7 +58,7 @@ impl Warning {
 }
 
 impl Rule {
-    /// Return the warnings about the rule. Gaps are searched in the two years after `after`.
+    /// Returns the warnings about the rule. Gaps are searched in the two years after `after`.
     pub fn warnings(&self, after: Timestamp) -> Vec<Warning> {
         let mut warnings = Vec::new();
         if let Shape::Cron(cron) = &self.shape {
@@ -233,7 +233,7 @@ mod tests {
         rule.warnings(time("2026-06-01T00:00:00Z"))
     }
 
-    /// Return the only warning about an expression in UTC.
+    /// Returns the only warning about an expression in UTC.
     fn only(expression: &str) -> (WarningKind, String, String) {
         let mut warnings = warnings(expression, "UTC");
         assert_eq!(warnings.len(), 1, "`{expression}`: {warnings:?}");

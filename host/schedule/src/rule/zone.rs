@@ -47,7 +47,7 @@ pub(super) struct Span {
 }
 
 impl Zone {
-    /// Return the zone with an IANA name.
+    /// Returns the zone with an IANA name.
     pub(super) fn named(name: &str) -> Result<&'static Zone, RuleError> {
         let tz: Tz = name.parse().map_err(|_| {
             let hint = zone_names::replacement(name).unwrap_or_else(|| {
@@ -118,13 +118,13 @@ impl Zone {
         Zone { tz, spans }
     }
 
-    /// Return the span that contains `instant`, and those after it.
+    /// Returns the span that contains `instant`, and those after it.
     pub(super) fn spans_from(&self, instant: i64) -> &[Span] {
         let after = self.spans.partition_point(|span| span.begin <= instant);
         &self.spans[after.saturating_sub(1)..]
     }
 
-    /// Return the instants at which the clock shows `local`, ascending: none in a gap, two in a fold.
+    /// Returns the instants at which the clock shows `local`, ascending: none in a gap, two in a fold.
     pub(super) fn instants_of(&self, local: i64) -> Vec<i64> {
         let spans = self.spans_from(local.saturating_sub(2 * DAY)).iter();
         spans
@@ -134,7 +134,7 @@ impl Zone {
             .collect()
     }
 
-    /// Return the end of the gap that contains `local`.
+    /// Returns the end of the gap that contains `local`.
     pub(super) fn gap_end(&self, local: i64) -> i64 {
         let mut spans = self.spans.iter();
         let after = spans.find(|span| local < span.local_begin);
@@ -161,7 +161,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// Return the known names that are nearest to `name`, or whose city is.
+/// Returns the known names that are nearest to `name`, or whose city is.
 fn nearest_names(name: &str) -> Vec<&'static str> {
     const NAMES_MAX: usize = 3;
     // A longer text resembles no name, and is slow to compare.

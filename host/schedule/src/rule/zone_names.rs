@@ -104,7 +104,7 @@ const SEASONAL: &[(&str, &str)] = &[
     ("WET", "Europe/Lisbon"),
 ];
 
-/// Return what to write instead of an abbreviation or an offset; `None` when `name` is neither.
+/// Returns what to write instead of an abbreviation or an offset; `None` when `name` is neither.
 pub(super) fn replacement(name: &str) -> Option<String> {
     let name = name.trim().to_ascii_uppercase();
     if let Ok(found) = ABBREVIATIONS.binary_search_by_key(&name.as_str(), |(known, _)| known) {
@@ -116,7 +116,7 @@ pub(super) fn replacement(name: &str) -> Option<String> {
     offset_minutes(&name).map(of_offset)
 }
 
-/// Return a note on a known name that may surprise.
+/// Returns a note on a known name that may surprise.
 pub(super) fn note(name: &str) -> Option<String> {
     let fixed = FIXED.iter().find(|(known, ..)| *known == name);
     if let Some((_, hours, place)) = fixed {
@@ -134,13 +134,13 @@ pub(super) fn note(name: &str) -> Option<String> {
     (hours != 0).then(|| format!("`{name}` is {} all year", distance(-hours)))
 }
 
-/// Return a number of hours from UTC as people read it.
+/// Returns a number of hours from UTC as people read it.
 fn distance(hours: i64) -> String {
     let side = if hours < 0 { "behind" } else { "ahead of" };
     format!("{} {side} UTC", counted(hours.abs(), "hour"))
 }
 
-/// Return what to write for an offset in minutes.
+/// Returns what to write for an offset in minutes.
 fn of_offset(minutes: i64) -> String {
     const HOURS_LEAST: i64 = -12;
     const HOURS_MOST: i64 = 14;
@@ -196,7 +196,7 @@ mod tests {
     const WINTER: i64 = 1_768_478_400 * SECOND;
     const SUMMER: i64 = 1_784_116_800 * SECOND;
 
-    /// Return the minutes ahead of UTC in winter and in summer of the northern half.
+    /// Returns the minutes ahead of UTC in winter and in summer of the northern half.
     fn offsets(zone: &str) -> [i64; 2] {
         let zone = Zone::named(zone).unwrap();
         [WINTER, SUMMER].map(|instant| (zone.local_at(instant) - instant) / (60 * SECOND))

@@ -204,7 +204,7 @@ impl Answer {
         }
     }
 
-    /// Return the answer as the blocks of a result: the JSON, and perhaps the note.
+    /// Returns the answer as the blocks of a result: the JSON, and perhaps the note.
     pub(super) fn blocks(self) -> Vec<ContentBlock> {
         let note = self.note.map(|note| printable(&note).into_owned());
         let texts = [self.json].into_iter().chain(note);
@@ -234,19 +234,19 @@ fn more_calls_note(place: &CallPlace) -> String {
     format!("the run has more calls: call again with `after` \"{place}\"")
 }
 
-/// Return the note of a page after which there may be more.
+/// Returns the note of a page after which there may be more.
 pub(super) fn next_page_note(key: &impl Display) -> String {
     format!("there may be more: call again with `after` \"{key}\"")
 }
 
-/// Return the note of a page whose search for launches ended before it was full.
+/// Returns the note of a page whose search for launches ended before it was full.
 pub(super) fn searched_note(found: usize, last: &impl Display) -> String {
     format!(
         "found {found} among {LOOKED_AT_MAX} launches: call again with `after` \"{last}\" for older ones"
     )
 }
 
-/// Return the note of a launch that the overlap policy skipped.
+/// Returns the note of a launch that the overlap policy skipped.
 pub(super) fn trigger_note(report: &TriggerReport) -> Option<String> {
     report.overlaps.map(|other| {
         format!("the overlap policy skipped it, because the launch {other} is unfinished")

@@ -112,7 +112,7 @@ fn refuse_browser(headers: &HeaderMap) -> Result<()> {
     Err(problem.hint("use a client of the Model Context Protocol that is no web page: it sends no header `Origin`"))
 }
 
-/// Return what rmcp says about a message that it refuses.
+/// Returns what rmcp says about a message that it refuses.
 fn refused(status: StatusCode, text: &str) -> ApiProblem {
     let code = if status.is_client_error() {
         ErrorCode::InvalidArgument

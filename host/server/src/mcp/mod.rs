@@ -47,7 +47,7 @@ const INSTRUCTIONS: &str = "Campanile launches WebAssembly tasks on schedules an
 
 /// What answers the calls of one client.
 pub trait Backend: Send + Sync + 'static {
-    /// Return the role of the client, which sees the tools of this role.
+    /// Returns the role of the client, which sees the tools of this role.
     fn role(&self) -> Role;
 
     /// Answer a call. `by` is what the client calls itself.
@@ -118,7 +118,7 @@ impl<B: Backend> ServerHandler for Server<B> {
     }
 }
 
-/// Return the error as a command prints it with `--json`.
+/// Returns the error as a command prints it with `--json`.
 fn error_block(problem: &Problem) -> ContentBlock {
     let report = ErrorReport {
         error: &problem.message,
@@ -129,7 +129,7 @@ fn error_block(problem: &Problem) -> ContentBlock {
     ContentBlock::text(printable_json(&json))
 }
 
-/// Return how changes of this client name the person who makes them.
+/// Returns how changes of this client name the person who makes them.
 fn client_name(client: Option<Implementation>) -> String {
     let name = client.map(|client| printable_line(client.name.trim()));
     let name = name.filter(|name| !name.is_empty());

@@ -58,7 +58,7 @@ pub(super) struct RunLogs {
     pub task: Option<String>,
     /// About how many bytes of text to return, the newest; 20000 unless given
     pub bytes_max: Option<Number<1, LOG_BYTES_MAX>>,
-    /// Return the texts of the calls after this place instead of the newest: `start`, or what the answer before named
+    /// Returns the texts of the calls after this place instead of the newest: `start`, or what the answer before named
     pub after: Option<String>,
 }
 
@@ -117,7 +117,7 @@ const RUN: Subject = Subject {
 };
 
 impl Tool {
-    /// Return the id of the route that does the same.
+    /// Returns the id of the route that does the same.
     fn route_id(self) -> &'static str {
         match self {
             Tool::Why => "why",
@@ -137,13 +137,13 @@ impl Tool {
         }
     }
 
-    /// Return the route that does the same; a test checks that each tool has one.
+    /// Returns the route that does the same; a test checks that each tool has one.
     pub(super) fn route(self) -> Option<&'static Route> {
         let id = self.route_id();
         routes().find(|route| route.id == id)
     }
 
-    /// Return the least role that may call the tool: that of its route.
+    /// Returns the least role that may call the tool: that of its route.
     pub fn role(self) -> Role {
         let role = self.route().and_then(|route| route.role);
         role.unwrap_or(Role::Admin)
@@ -214,7 +214,7 @@ impl Tool {
         self.role() != Role::Viewer
     }
 
-    /// Return what clients are told about the tool.
+    /// Returns what clients are told about the tool.
     pub(super) fn definition(self) -> model::Tool {
         let annotations = ToolAnnotations::new().read_only(!self.is_change());
         let annotations = match self {
@@ -232,7 +232,7 @@ impl Tool {
         model::Tool::new(self.as_str(), self.purpose(), self.arguments()).annotate(annotations)
     }
 
-    /// Return what the tool is for.
+    /// Returns what the tool is for.
     fn purpose(self) -> &'static str {
         match self {
             Tool::Why => {
@@ -320,7 +320,7 @@ impl Tool {
     }
 }
 
-/// Return the schema of arguments, with the bounds of their texts and lists.
+/// Returns the schema of arguments, with the bounds of their texts and lists.
 fn schema<T: JsonSchema>() -> JsonObject {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

@@ -47,7 +47,7 @@ pub(super) struct Action {
     question: Question,
 }
 
-/// Return the body of a request from a form.
+/// Returns the body of a request from a form.
 type FormBody = fn(&Form) -> Result<JsonText>;
 
 /// The question that an operator confirms before an action is done.
@@ -66,7 +66,7 @@ enum Question {
 struct Count {
     route: &'static str,
     body: FormBody,
-    /// Return the question, from the answer of the operation.
+    /// Returns the question, from the answer of the operation.
     says: fn(&Value) -> String,
 }
 
@@ -312,7 +312,7 @@ static ACTIONS: &[Action] = &[
     ),
 ];
 
-/// Return the action of that name.
+/// Returns the action of that name.
 pub(super) fn named(name: &str) -> Option<&'static Action> {
     ACTIONS.iter().find(|action| action.name == name)
 }
@@ -328,12 +328,12 @@ pub(super) enum Step {
 }
 
 impl Action {
-    /// Return the route of the API that does the same.
+    /// Returns the route of the API that does the same.
     pub(super) fn route(&self) -> Result<&'static Route> {
         operation(self.route)
     }
 
-    /// Return what the operator is to confirm, and a field that the confirmation has in addition; none for nothing.
+    /// Returns what the operator is to confirm, and a field that the confirmation has in addition; none for nothing.
     async fn question(&self, call: &Call, form: &Form) -> Result<Option<Asked>> {
         match self.question {
             Question::Nothing => Ok(None),
@@ -352,7 +352,7 @@ impl Action {
 /// A question, and a field that its confirmation has in addition.
 type Asked = (String, Option<(&'static str, String)>);
 
-/// Return the operation of the API with this name.
+/// Returns the operation of the API with this name.
 fn operation(id: &str) -> Result<&'static Route> {
     let found = routes().find(|route| route.id == id);
     found.ok_or_else(|| ApiProblem::not_found("the API does not have this operation"))
@@ -391,7 +391,7 @@ pub(super) async fn perform(call: Call, section: Section, form: &Form) -> Result
     }))
 }
 
-/// Return the request that a form makes to a route of the API.
+/// Returns the request that a form makes to a route of the API.
 fn request(mut call: Call, route: &Route, form: &Form, body: FormBody) -> Result<Call> {
     let header = |name: &str| {
         let value = form.given(name)?;
@@ -424,7 +424,7 @@ fn request(mut call: Call, route: &Route, form: &Form, body: FormBody) -> Result
     Ok(call)
 }
 
-/// Return the package and the content of the file that a form has. The package is named like the file.
+/// Returns the package and the content of the file that a form has. The package is named like the file.
 fn file(form: &Form) -> Result<(String, Bytes)> {
     let Some((file, bytes)) = &form.file else {
         let problem = ApiProblem::invalid("the form has no file");

@@ -18,7 +18,7 @@ use campanile_schedule::policy::{Policies, Policy};
 /// The field with the number of things that an operator confirms.
 pub(super) const COUNT: &str = "count";
 
-/// Return the fields of a JSON object that have a value.
+/// Returns the fields of a JSON object that have a value.
 fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
     let fields = fields.iter();
     let given = fields.filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str())));
@@ -52,7 +52,7 @@ pub(super) fn many(answer: &Value, change: &str, effect: &str) -> String {
     )
 }
 
-/// Return the definition of a schedule that a form has.
+/// Returns the definition of a schedule that a form has.
 ///
 /// Its policies are lines such as `overlap = skip`, its excluded times are lines, and its context and arguments are JSON.
 pub(super) fn definition(form: &Form) -> Result<JsonText> {
@@ -108,7 +108,7 @@ pub(super) fn definition(form: &Form) -> Result<JsonText> {
     ])
 }
 
-/// Return the fields of a form with the definition `of`, as [`definition`] reads them.
+/// Returns the fields of a form with the definition `of`, as [`definition`] reads them.
 pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
     let policies = of.policies.entries();
     let policies = policies.map(|(policy, text)| format!("{policy} = {text}"));
@@ -136,7 +136,7 @@ pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
     Vec::from_iter(fields.map(|(name, value)| (name.to_owned(), value)))
 }
 
-/// Return the question before a backfill, from its preview.
+/// Returns the question before a backfill, from its preview.
 pub(super) fn backfill_question(preview: &Value) -> String {
     let number = |key: &str| preview[key].as_u64().unwrap_or_default();
     let (slots, skipped, removed) = (

@@ -83,7 +83,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     )
 }
 
-/// Return a date as days since 1970.
+/// Returns a date as days since 1970.
 fn date_number(date: &str) -> Option<i64> {
     let midnight = format!("{date}T00:00:00Z").parse::<Timestamp>();
     midnight.ok().map(Timestamp::day)

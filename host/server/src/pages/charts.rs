@@ -51,7 +51,7 @@ fn bar_height(outcome: LaunchStatus) -> usize {
     }
 }
 
-/// Return where a time is in a span of a chart.
+/// Returns where a time is in a span of a chart.
 fn place(at: Timestamp, from: Timestamp, to: Timestamp) -> i64 {
     let whole = (to.micros() - from.micros()).max(1);
     let part = (at.micros() - from.micros()).clamp(0, whole);

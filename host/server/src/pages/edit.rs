@@ -82,7 +82,7 @@ fn unreadable(why: String) -> ApiProblem {
         .into()
 }
 
-/// Return the definition that a form has.
+/// Returns the definition that a form has.
 fn typed(form: &Form, name: &str) -> Result<ScheduleDefinition> {
     let body = bodies::definition(form)?;
     let body = serde_json::from_str(body.as_str()).and_then(|mut body: JsonObject| {
@@ -93,7 +93,7 @@ fn typed(form: &Form, name: &str) -> Result<ScheduleDefinition> {
     Ok(ScheduleDefinition::from(body))
 }
 
-/// Return what a definition would do, or why it is refused.
+/// Returns what a definition would do, or why it is refused.
 async fn check(
     visit: &Visit,
     tx: &mut campanile_store::Tx,
@@ -162,7 +162,7 @@ fn preview_part(preview: &Redefinition, now: Timestamp) -> Markup {
     }
 }
 
-/// Return what a field has, with its hostile characters written out: those of JSON as JSON does.
+/// Returns what a field has, with its hostile characters written out: those of JSON as JSON does.
 fn shown<'f>(form: &'f Form, name: &str) -> Cow<'f, str> {
     if JSON.contains(&name) {
         printable_json(form.get(name))

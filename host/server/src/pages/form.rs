@@ -73,13 +73,13 @@ impl Form {
         Form { fields, file: None }
     }
 
-    /// Return a field; empty when the form does not have it.
+    /// Returns a field; empty when the form does not have it.
     pub(super) fn get(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 
-    /// Return a field that is not blank, without spaces at its ends.
+    /// Returns a field that is not blank, without spaces at its ends.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name).trim()).filter(|value| !value.is_empty())
     }
@@ -100,7 +100,7 @@ impl Form {
         self.fields.is_empty()
     }
 
-    /// Return the fields as a form encodes them.
+    /// Returns the fields as a form encodes them.
     pub(super) fn encoded(&self) -> String {
         let mut text = form_urlencoded::Serializer::new(String::new());
         text.extend_pairs(&self.fields);

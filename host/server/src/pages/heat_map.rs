@@ -26,7 +26,7 @@ pub(super) struct Year {
     pub days: i64,
 }
 
-/// Return the class of a day, by the worst that happened on it.
+/// Returns the class of a day, by the worst that happened on it.
 fn class(day: &CalendarDay) -> &'static str {
     match day {
         day if day.failed > 0 => "failed",
@@ -60,7 +60,7 @@ pub(super) fn words(day: &CalendarDay) -> String {
     }
 }
 
-/// Return the weekday of a day, 0 for Monday.
+/// Returns the weekday of a day, 0 for Monday.
 fn weekday(day: i64) -> i64 {
     // 1 January 1970 was a Thursday.
     (day + 3).rem_euclid(7)
@@ -140,7 +140,7 @@ pub(super) fn over_time(what: &str, year: &Year, values: &[(i64, u64)]) -> Marku
     }
 }
 
-/// Return the path of a line through values. It is broken where days have none.
+/// Returns the path of a line through values. It is broken where days have none.
 fn line_path(year: &Year, values: &[(i64, u64)], most: u64) -> String {
     let mut path = String::new();
     let mut before = None;

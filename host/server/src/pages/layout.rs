@@ -57,17 +57,17 @@ fn asset(kind: &'static str, text: &'static str) -> Response<Body> {
     response
 }
 
-/// Return the style sheet.
+/// Returns the style sheet.
 pub(super) fn style() -> Response<Body> {
     asset("text/css; charset=utf-8", include_str!("app.css"))
 }
 
-/// Return the script.
+/// Returns the script.
 pub(super) fn script() -> Response<Body> {
     asset("text/javascript; charset=utf-8", include_str!("app.js"))
 }
 
-/// Return the icon.
+/// Returns the icon.
 pub(super) fn icon() -> Response<Body> {
     asset("image/svg+xml", include_str!("icon.svg"))
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::words::line;
 
-/// Return the path with these parts, as an address writes it.
+/// Returns the path with these parts, as an address writes it.
 pub(super) fn path(parts: &[&str]) -> String {
     let mut path = String::new();
     for part in parts {
@@ -23,7 +23,7 @@ pub(super) fn path(parts: &[&str]) -> String {
     path
 }
 
-/// Return the query with these parameters, without those that have no value.
+/// Returns the query with these parameters, without those that have no value.
 pub(super) fn query(parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let mut query = url::form_urlencoded::Serializer::new(String::new());

@@ -18,7 +18,7 @@ pub(super) struct Parts {
     pub file: Option<(String, Bytes)>,
 }
 
-/// Return the boundary of a media type; none when it is another type.
+/// Returns the boundary of a media type; none when it is another type.
 pub(super) fn boundary(kind: &str) -> Option<&str> {
     let (kind, rest) = kind.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("multipart/form-data") {
@@ -70,7 +70,7 @@ pub(super) fn parse(boundary: &str, body: &Bytes) -> Result<Parts> {
     Err(wrong("it has too many parts"))
 }
 
-/// Return a parameter of the header `Content-Disposition`.
+/// Returns a parameter of the header `Content-Disposition`.
 fn parameter(head: &str, name: &str) -> Option<String> {
     let mut lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
     let value = lines.find_map(|(header, value)| {

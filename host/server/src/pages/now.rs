@@ -98,7 +98,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     )
 }
 
-/// Return how long the launches of the schedules of `runs` usually take: the median of the newest that succeeded.
+/// Returns how long the launches of the schedules of `runs` usually take: the median of the newest that succeeded.
 async fn usual(tx: &mut Tx, runs: &[OldRun]) -> Result<HashMap<ScheduleId, Duration>, DbError> {
     /// The newest successes that count, among so many of the newest slots.
     const COUNTED: i64 = 11;
@@ -322,7 +322,7 @@ fn failures_part(now: &Now) -> Markup {
     }
 }
 
-/// Return why a launch did not succeed, in short.
+/// Returns why a launch did not succeed, in short.
 pub(super) fn why(row: &LaunchRow) -> Markup {
     /// The most characters of a message in a list.
     const SHOWN_MAX: usize = 120;

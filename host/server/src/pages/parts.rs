@@ -32,7 +32,7 @@ pub(super) fn empty(what: &str, next: Markup) -> Markup {
     html! { div.empty { p { strong { (what) } } p { (next) } } }
 }
 
-/// Return a key that makes a form that is sent twice happen once.
+/// Returns a key that makes a form that is sent twice happen once.
 pub(super) fn idempotency_key() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
@@ -87,7 +87,7 @@ pub(super) fn field(visit: &Visit, name: &str, label: &str, example: &str) -> Ma
     }
 }
 
-/// Return a value of the query, or of the form that was not done; empty for none.
+/// Returns a value of the query, or of the form that was not done; empty for none.
 pub(super) fn given<'v>(visit: &'v Visit, name: &str) -> &'v str {
     let query = visit.call.query.text(name);
     query

@@ -68,7 +68,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     )
 }
 
-/// Return the coming slots, those that a person skipped included.
+/// Returns the coming slots, those that a person skipped included.
 fn slots(detail: &ScheduleDetail, now: Timestamp) -> Vec<Slot> {
     let row = &detail.schedule.schedule.row;
     let Ok(rule) = schedule::rule(row) else {

@@ -59,7 +59,7 @@ impl Sessions {
         id
     }
 
-    /// Return the session of that id, unless it has ended.
+    /// Returns the session of that id, unless it has ended.
     pub(crate) fn find(&self, id: &str, now: Timestamp) -> Option<Session> {
         let sessions = self.locked();
         let found = sessions.get(&TokenHash::of(id.as_bytes()));
@@ -76,7 +76,7 @@ fn is_valid(session: &Session, now: Timestamp) -> bool {
     now.since(session.since) < LASTS
 }
 
-/// Return the id of the session that a request brings.
+/// Returns the id of the session that a request brings.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let values = headers.get_all(COOKIE).into_iter();
     let cookies = values.filter_map(|value| value.to_str().ok());
@@ -87,7 +87,7 @@ pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// Return the header that lets a browser keep the id of a session, or forget it when there is none.
+/// Returns the header that lets a browser keep the id of a session, or forget it when there is none.
 pub(crate) fn set_cookie(id: Option<&str>, is_encrypted: bool) -> String {
     let secure = if is_encrypted { "; Secure" } else { "" };
     let seconds = id.map_or(0, |_| LASTS.as_secs());

@@ -8,12 +8,12 @@ pub(super) use campanile_model::text::shell;
 use campanile_model::text::{printable, printable_line};
 use maud::{Markup, html};
 
-/// Return a text on one line, with its hostile characters written out.
+/// Returns a text on one line, with its hostile characters written out.
 pub(super) fn line(text: &str) -> String {
     printable_line(text)
 }
 
-/// Return the first `chars_max` characters of [`line`], with `…` when there are more.
+/// Returns the first `chars_max` characters of [`line`], with `…` when there are more.
 pub(super) fn short(text: &str, chars_max: usize) -> String {
     let first: String = text.chars().take(chars_max).collect();
     let shown = line(&first);
@@ -25,7 +25,7 @@ pub(super) fn short(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Return a text with its hostile characters written out, and its last `bytes_max` bytes alone. The second value says how
+/// Returns a text with its hostile characters written out, and its last `bytes_max` bytes alone. The second value says how
 /// many bytes are left out.
 pub(super) fn tail(text: &str, bytes_max: usize) -> (Cow<'_, str>, usize) {
     let mut from = text.len().saturating_sub(bytes_max);
@@ -35,10 +35,10 @@ pub(super) fn tail(text: &str, bytes_max: usize) -> (Cow<'_, str>, usize) {
     (printable(&text[from..]), from)
 }
 
-/// Return a number with the word for what it counts.
+/// Returns a number with the word for what it counts.
 pub(super) use campanile_model::text::counted;
 
-/// Return a span such as `1 h 5 min`, in at most two units.
+/// Returns a span such as `1 h 5 min`, in at most two units.
 pub(super) fn span(span: Duration) -> String {
     let (seconds, millis) = (span.as_secs(), span.as_millis());
     match seconds {
@@ -51,7 +51,7 @@ pub(super) fn span(span: Duration) -> String {
     }
 }
 
-/// Return where a time is, seen from `now`: `in 5 min 0 s`, or `2 h 3 min ago`.
+/// Returns where a time is, seen from `now`: `in 5 min 0 s`, or `2 h 3 min ago`.
 pub(super) fn distance(at: Timestamp, now: Timestamp) -> String {
     if at > now {
         format!("in {}", span(at.since(now)))
@@ -76,7 +76,7 @@ pub(super) fn both(at: Timestamp, local: &str, now: Timestamp) -> Markup {
     html! { (moment(at, now)) " " span.local { (zoned(local)) } }
 }
 
-/// Return a time of a zone as people read it: `2026-11-21 09:00:00 +01:00 Europe/Paris`.
+/// Returns a time of a zone as people read it: `2026-11-21 09:00:00 +01:00 Europe/Paris`.
 pub(super) fn zoned(local: &str) -> String {
     let (time, zone) = local.split_once('[').unwrap_or((local, ""));
     let zone = zone.trim_end_matches(']');

@@ -3,29 +3,26 @@
 //! Each has the statuses from which its arrow leads in its condition, so a launch whose life rules the arrow out stays as it is.
 //! `tests/conformance/launch_life.rs` compares each with [`Life::after`](campanile_model::life::Life::after).
 
-use super::claim::{Claim, UncalledClaim};
-use super::end::OPERATOR;
-use super::finish::Finish;
-use super::new::{NewClaim, NewLaunch};
-use super::recover::{LOSS_COUNTS_WITHIN, RecoveryDecision};
+use std::collections::HashSet;
+
+use super::change::{
+    Claim, Finish, LOSS_COUNTS_WITHIN, NewClaim, NewLaunch, OPERATOR, RecoveryDecision,
+    UncalledClaim,
+};
 use crate::sql::{Batch, RowLocks, statements, update_launches};
+use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, ScheduleId};
 use campanile_model::status::LaunchStatus;
 
-/// What a launch that ends early gets: it's skipped if no host ever claimed it.
-macro_rules! early_end {
-    () => {
-        "lease_until = NULL, retry_at = NULL, status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
-            failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END"
-    };
-}
-/// Ends launches that another one of their schedule displaces.
+/// Ends launches that another one of their schedule displaces. A launch that no host ever claimed is skipped.
 macro_rules! end_displaced {
     ($from:literal) => {
         Batch::of_launches(RowLocks::Held, concat!(
-            "UPDATE launch SET reason = v.column4, overlaps_id = v.column2, finished_at = v.column3, ", early_end!(),
-            " FROM (VALUES ($1, $2, $3, $4)) AS v WHERE launch.id = v.column1 AND (launch.status IN (",
+            "UPDATE launch SET reason = v.column4, overlaps_id = v.column2, finished_at = v.column3, lease_until = NULL, retry_at = NULL,
+            status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
+            failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END
+            FROM (VALUES ($1, $2, $3, $4)) AS v WHERE launch.id = v.column1 AND (launch.status IN (",
             $from,
             ")) IS TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
         ))
@@ -143,7 +140,26 @@ statements! {
 
     /// Ends a launch that isn't running, returning its status. `None` if it is running or has ended.
     pub async fn end(launch: LaunchId, message: &str, now: Timestamp) -> Option<LaunchStatus> = value
-        concat!("UPDATE launch SET reason = $2, message = $3, finished_at = $4, ", early_end!(), "
-        WHERE id = $1 AND status IN ('open', 'queued', 'waiting') RETURNING status")
+        "UPDATE launch SET reason = $2, message = $3, finished_at = $4, lease_until = NULL, retry_at = NULL,
+            status = CASE WHEN attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
+            failure = CASE WHEN attempts = 0 THEN NULL ELSE 'cancelled' END
+        WHERE id = $1 AND status IN ('open', 'queued', 'waiting') RETURNING status"
         => [launch, OPERATOR, message, now];
+}
+
+/// Inserts decisions. A slot that already has a decision keeps it.
+pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
+    let unclaimed: Vec<_> = launches.iter().map(|launch| (launch, None)).collect();
+    insert_claimed(tx, &unclaimed).await?;
+    Ok(())
+}
+
+/// Inserts decisions, some claimed in the same moment, returning the launches that were inserted.
+///
+/// A slot that already has a decision keeps it: its launch must not run for the claim given here.
+pub async fn insert_claimed(
+    tx: &mut Tx,
+    launches: &[(&NewLaunch, Option<NewClaim>)],
+) -> Result<HashSet<LaunchId>> {
+    Ok(insert_new(tx, launches).await?.into_iter().collect())
 }

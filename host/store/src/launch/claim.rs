@@ -5,13 +5,12 @@
 
 use sqlx::FromRow;
 
-use super::finish::RunHashes;
 use crate::sql::{Locking, locking, rows, statements};
 use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
-use campanile_model::status::{LaunchStatus, VersionDecision};
+use campanile_model::status::VersionDecision;
 use campanile_model::trace_context::TraceContext;
 
 /// A launch that a host may claim, with what its run gets in the context.
@@ -52,12 +51,12 @@ pub struct ClaimedLaunch {
 }
 
 impl ClaimedLaunch {
-    /// Return the run that a claim begins, or that it continues after a retry's pause.
+    /// Returns the run that a claim begins, or that it continues after a retry's pause.
     pub fn run_id(&self) -> RunId {
         RunId::of(self.launch_id, self.recoveries + 1)
     }
 
-    /// Return the fence of a claim.
+    /// Returns the fence of a claim.
     pub fn fence(&self) -> i64 {
         self.attempts + 1
     }
@@ -66,29 +65,6 @@ impl ClaimedLaunch {
     pub fn is_recovery(&self) -> bool {
         self.recoveries > 0
     }
-}
-
-/// A claim to record.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
-    pub launch_id: LaunchId,
-    /// One more than the claims before.
-    pub fence: i64,
-    pub hashes: RunHashes,
-}
-
-/// A host's claim without any call so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UncalledClaim {
-    pub launch_id: LaunchId,
-    pub fence: i64,
-    /// Whether the claim began a run rather than continuing one after a retry's pause.
-    pub begins_run: bool,
-    /// When its lease ends on record. Set if it's unknown whether the claim was recorded, since the launch may have been claimed
-    /// again under the same fence.
-    pub lease_until: Option<Timestamp>,
-    /// No host claims the launch again before this.
-    pub not_before: Option<Timestamp>,
 }
 
 /// Launches of one package, or of one concurrency group, that have the same priority and are due.
@@ -207,7 +183,7 @@ statements! {
     const RETRIES_OF_PACKAGE: Locking = due_retries!(" AND l.group_name IS NULL AND l.package = $4");
     const RETRIES_OF_GROUP: Locking = due_retries!(" AND l.group_name = $4");
 
-    /// Return when, after `now`, the next launch of no group fires or the next retry is due, if any is known.
+    /// Returns when, after `now`, the next launch of no group fires or the next retry is due, if any is known.
     ///
     /// Launches that are due already wait for another host or for capacity.
     pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
@@ -217,14 +193,14 @@ statements! {
             UNION ALL SELECT min(fire_time) FROM launch WHERE status = 'queued' AND fire_time > $1
             UNION ALL SELECT min(retry_at) FROM launch WHERE status = 'waiting' AND retry_at > $1) AS next";
 
-    /// Return when, after `now`, the next launch of a group fires, if any is known.
+    /// Returns when, after `now`, the next launch of a group fires, if any is known.
     pub async fn next_wake_of_groups(now: Timestamp) -> Option<Timestamp> = one_value
         with_classes!("group_name", "IS NOT NULL", "SELECT min(at) FROM (
             SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.status = 'open'
                 AND l.group_name IS NOT NULL AND l.priority = class.priority
                 AND l.proposed = class.proposed AND l.group_name = class.name AND l.fire_time > $1) AS at FROM class) AS next");
 
-    /// Return up to `limit` launches of no group that `host` may claim, earliest first.
+    /// Returns up to `limit` launches of no group that `host` may claim, earliest first.
     pub async fn claimable(host: HostId, now: Timestamp, limit: i64) -> Vec<ClaimedLaunch> = rows locking!(
         concat!(open_launches!("IS NULL"), " ORDER BY l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"
@@ -251,10 +227,10 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     ) => [host, now, limit, class.priority, class.proposed, &class.name, since];
 
-    /// Return the packages with a due launch of no group, by priority.
+    /// Returns the packages with a due launch of no group, by priority.
     pub async fn waiting_packages(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("package", "IS NULL", "");
 
-    /// Return up to `limit` launches of one class of a package, earliest first.
+    /// Returns up to `limit` launches of one class of a package, earliest first.
     pub async fn open_of_package(
         host: HostId, now: Timestamp, limit: i64, class: &WaitingClass,
     ) -> Vec<ClaimedLaunch> = rows locking!(
@@ -263,10 +239,10 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     ) => [host, now, limit, class.priority, class.proposed, &class.name];
 
-    /// Return the groups with a due launch, by priority.
+    /// Returns the groups with a due launch, by priority.
     pub async fn waiting_groups(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("group_name", "IS NOT NULL", "");
 
-    /// Return up to `limit` launches of one class of a group, earliest first.
+    /// Returns up to `limit` launches of one class of a group, earliest first.
     pub async fn open_of_group(
         host: HostId, now: Timestamp, limit: i64, class: &WaitingClass,
     ) -> Vec<ClaimedLaunch> = rows locking!(
@@ -284,12 +260,12 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     ) => [host, now, limit, class.priority, class.proposed, &class.name, since];
 
-    /// Return the packages with a due retry of no group.
+    /// Returns the packages with a due retry of no group.
     pub async fn packages_with_retries(now: Timestamp) -> Vec<String> = values
         "SELECT DISTINCT package FROM launch
         WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NULL ORDER BY package";
 
-    /// Return the groups with a due retry.
+    /// Returns the groups with a due retry.
     pub async fn groups_with_retries(now: Timestamp) -> Vec<String> = values
         "SELECT DISTINCT group_name FROM launch
         WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NOT NULL ORDER BY group_name";
@@ -307,21 +283,6 @@ statements! {
         "SELECT count(*) FROM launch WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
 }
 
-impl UncalledClaim {
-    /// Returns the launch's status before the claim.
-    pub(super) fn status(&self) -> LaunchStatus {
-        if self.begins_run {
-            LaunchStatus::Open
-        } else {
-            LaunchStatus::Waiting
-        }
-    }
-
-    pub(super) fn retry_at(&self, now: Timestamp) -> Option<Timestamp> {
-        (!self.begins_run).then_some(self.not_before.unwrap_or(now))
-    }
-}
-
 /// Which due retries to return.
 #[derive(Debug, Clone, Copy)]
 pub enum RetriesOf<'a> {
@@ -332,7 +293,7 @@ pub enum RetriesOf<'a> {
     Group(&'a str),
 }
 
-/// Return up to `limit` launches whose retry is due, the earliest first, for the transaction to claim.
+/// Returns up to `limit` launches whose retry is due, the earliest first, for the transaction to claim.
 pub async fn retries(
     tx: &mut Tx,
     of: RetriesOf<'_>,

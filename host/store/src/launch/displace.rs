@@ -6,15 +6,13 @@
 use sqlx::FromRow;
 
 use super::arrows::{END_ACTIVE, END_IDLE, SKIP_QUEUED};
+use super::change::OVERLAP;
 use super::{Life, life_columns};
 use crate::sql::{Batch, RowLocks, locking, one_value, rows, rows_batch, statements};
 use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_model::status::{Displaced, LaunchStatus, Overlap};
-
-/// The reason of launches that are skipped or cancelled for another launch of their schedule.
-pub const OVERLAP: &str = "overlap";
 
 /// A launch that has not finished.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -76,7 +74,7 @@ statements! {
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
     const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE status = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
 
-    /// Return the schedule of each launch of these schedules that is open, running or waiting.
+    /// Returns the schedule of each launch of these schedules that is open, running or waiting.
     pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
             SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status IN ('running', 'waiting')
@@ -99,7 +97,7 @@ statements! {
         displaced, |(displaced, deadline)| [displaced.launch, displaced.by, *deadline];
 }
 
-/// Return the unfinished launches of schedules, in the order in which they were decided.
+/// Returns the unfinished launches of schedules, in the order in which they were decided.
 pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<UnfinishedLaunch>> {
     let mut all: Vec<UnfinishedLaunch> = Vec::new();
     for piece in schedules.chunks(UNFINISHED_PIECE) {
@@ -119,7 +117,7 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
     Ok(all)
 }
 
-/// Return the schedules with a queued launch whose fire time has come. Slots of a paused schedule stay queued.
+/// Returns the schedules with a queued launch whose fire time has come. Slots of a paused schedule stay queued.
 pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedSchedule>> {
     let any: i64 = one_value!(tx, ANY_QUEUED, now)?;
     if any == 0 {

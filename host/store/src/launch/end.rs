@@ -2,13 +2,11 @@
 
 use sqlx::FromRow;
 
+use super::change::OPERATOR;
 use super::{Life, life_columns};
 use crate::sql::{locking, statements};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
-
-/// The reason of launches that an operator ended.
-pub const OPERATOR: &str = "operator";
 
 /// What a decision about a launch by hand depends on.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -38,7 +36,7 @@ statements! {
         "FOR UPDATE OF s"
     );
 
-    /// Return the state of a launch.
+    /// Returns the state of a launch.
     pub async fn state(launch: LaunchId) -> Option<LaunchState> = row
         concat!("SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, ", life_columns!(), ", l.scheduled_time,
             coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time, coalesce(l.slot_count, 1) AS slot_count, l.interval_start,

@@ -4,99 +4,12 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::arrows::finish_current;
-use super::displace::OVERLAP;
+use super::change::{Finish, RunEnd};
 use crate::sql::{Batch, RowLocks, statements};
 use crate::task_runs::{self, TaskRun};
-use crate::types::storable;
 use crate::{Result, Tx, results};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{InputHash, LaunchId, RunId, ScheduleId};
-use campanile_model::status::{FailureKind, LaunchStatus};
-
-/// The hashes of what a run uses besides its code.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunHashes {
-    /// Of the grants of its host's sidecar.
-    pub grants: Option<InputHash>,
-    /// Of the context, without what the host adds.
-    pub context: Option<InputHash>,
-}
-
-/// How a run ends on its host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finish {
-    pub run_id: RunId,
-    /// The fence under which the host claimed it.
-    pub fence: i64,
-    pub schedule_id: ScheduleId,
-    pub scheduled_time: Timestamp,
-    pub at: Timestamp,
-    pub end: RunEnd,
-    /// Calls that are not recorded yet.
-    pub tasks: Vec<TaskRun>,
-}
-
-/// How a run ended on its host.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RunEnd {
-    Succeeded {
-        /// JSON.
-        output: Option<String>,
-    },
-    Failed {
-        kind: FailureKind,
-        message: String,
-    },
-    /// It was asked to end.
-    Cancelled {
-        message: String,
-    },
-    /// A task is called again later.
-    Waiting {
-        retry_at: Timestamp,
-    },
-}
-
-impl Finish {
-    /// Return when the run finished; none when it waits for a retry.
-    pub(super) fn finished_at(&self) -> Option<Timestamp> {
-        self.end.retry_at().is_none().then_some(self.at)
-    }
-}
-
-impl RunEnd {
-    pub(super) fn status(&self) -> LaunchStatus {
-        match self {
-            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
-            RunEnd::Failed { .. } => LaunchStatus::Failed,
-            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
-            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
-        }
-    }
-
-    pub(super) fn retry_at(&self) -> Option<Timestamp> {
-        match self {
-            RunEnd::Waiting { retry_at } => Some(*retry_at),
-            _ => None,
-        }
-    }
-
-    /// Return the reason of a cancelled launch that has none yet.
-    pub(super) fn reason(&self) -> Option<&'static str> {
-        matches!(self, RunEnd::Cancelled { .. }).then_some(OVERLAP)
-    }
-
-    /// Return the kind and the message of the failure, as the columns have them.
-    pub(super) fn failure(&self) -> (Option<FailureKind>, Option<Cow<'_, str>>) {
-        match self {
-            RunEnd::Failed { kind, message } => (Some(*kind), Some(storable(message))),
-            RunEnd::Cancelled { message } => {
-                (Some(FailureKind::Cancelled), Some(storable(message)))
-            }
-            _ => (None, None),
-        }
-    }
-}
+use campanile_model::ids::{LaunchId, RunId};
 
 statements! {
     /// Renew the leases of runs whose fence is current, and return their launches with these fences and the cancel

@@ -35,7 +35,7 @@ pub struct FinishedLaunch {
 }
 
 impl FinishedLaunch {
-    /// Return the JSON that hashes cover.
+    /// Returns the JSON that hashes cover.
     pub fn canonical(&self) -> String {
         // The keys are texts, so this cannot fail.
         serde_json::to_string(self).unwrap_or_default()

@@ -1,12 +1,10 @@
 //! Orphaned launches: runs whose lease expired, and decisions of dead hosts.
 
-use std::time::Duration;
-
 use sqlx::FromRow;
 
 use super::arrows::{GIVE_UP, reopen};
+use super::change::{LOSS_COUNTS_WITHIN, RecoveryAction, RecoveryDecision};
 use super::claim::has_labels;
-use super::displace::OVERLAP;
 use super::{Life, life_columns};
 use crate::sql::{Batch, locking, rows_batch, statements};
 use crate::{Result, Tx, results};
@@ -14,10 +12,6 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
 use campanile_model::status::{FailureKind, LaunchStatus};
-
-/// When a run is lost later than this after starting, neither it nor runs lost before count towards the recovery limit: whatever
-/// ended it wasn't the run itself.
-pub const LOSS_COUNTS_WITHIN: Duration = Duration::from_secs(600);
 
 /// A launch that no host executes any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -58,40 +52,6 @@ impl OrphanedLaunch {
     }
 }
 
-/// What recovery does with one orphaned launch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecoveryDecision {
-    pub launch_id: LaunchId,
-    pub action: RecoveryAction,
-    /// If it runs again, no host claims it before this. None lets a pause already begun continue.
-    pub not_before: Option<Timestamp>,
-}
-
-/// What recovery does with an orphaned launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecoveryAction {
-    /// Open it for another run.
-    RunAgain,
-    /// Give it up for this reason.
-    Abandon(&'static str),
-    /// Its delivery is at most once, and its run may have done the work.
-    MarkUnknown,
-    /// It was asked to end.
-    Cancel,
-}
-
-impl RecoveryAction {
-    /// Return the status and the reason of a launch that ends.
-    pub fn end(self) -> Option<(LaunchStatus, Option<&'static str>)> {
-        match self {
-            RecoveryAction::RunAgain => None,
-            RecoveryAction::Abandon(reason) => Some((LaunchStatus::Abandoned, Some(reason))),
-            RecoveryAction::MarkUnknown => Some((LaunchStatus::Unknown, None)),
-            RecoveryAction::Cancel => Some((LaunchStatus::Cancelled, Some(OVERLAP))),
-        }
-    }
-}
-
 /// The columns of an [`OrphanedLaunch`] besides the cause.
 macro_rules! orphan_columns {
     () => {
@@ -124,7 +84,7 @@ statements! {
         FROM (VALUES ($1, $2, $3)) AS v JOIN launch l ON l.id = v.column1 WHERE (l.status IN ('running', 'waiting')) IS TRUE"),
         again, |decision| [decision.launch_id, now, message];
 
-    /// Return runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
+    /// Returns runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
     // The first condition follows from the second. It leads to the index of active runs. A host that was marked as dead may
     // only be cut off: it works on each run until the end of the run's own lease, which may be later than that of the host.
@@ -140,7 +100,7 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     );
 
-    /// Return launches without a run whose host died, or that `host` could have claimed since before `unclaimed_since`.
+    /// Returns launches without a run whose host died, or that `host` could have claimed since before `unclaimed_since`.
     // Launches of a dead host, and launches that were unclaimed since before $2 although a host with the package had
     // capacity. Launches whose package is missing come last, so that they do not hold up the others.
     pub async fn orphaned_launches(host: HostId, unclaimed_since: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
@@ -149,12 +109,12 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     );
 
-    /// Return whether [`orphaned_launches`] would return any. It reads every launch without a run, of which there may be a
+    /// Returns whether [`orphaned_launches`] would return any. It reads every launch without a run, of which there may be a
     /// million, so it is asked before a transaction that writes begins.
     pub async fn has_orphaned_launches(host: HostId, unclaimed_since: Timestamp) -> bool = one_value
         concat!("SELECT EXISTS (SELECT 1", orphaned_launches!(), ")");
 
-    /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
+    /// Returns the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows
         "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
         WHERE l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";

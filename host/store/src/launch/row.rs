@@ -96,7 +96,7 @@ where
 pub struct LocalTime(String);
 
 impl LocalTime {
-    /// Return `slot` in `zone`, whose clock is `utc_offset` seconds ahead of UTC then.
+    /// Returns `slot` in `zone`, whose clock is `utc_offset` seconds ahead of UTC then.
     pub fn new(slot: Timestamp, utc_offset: i64, zone: &str) -> LocalTime {
         LocalTime(slot.local_text(utc_offset, zone))
     }
@@ -126,7 +126,7 @@ where
 }
 
 impl LaunchRow {
-    /// Return `first`, and for a range of skipped slots also the last one and their number.
+    /// Returns `first`, and for a range of skipped slots also the last one and their number.
     pub fn slots_text(&self, first: &str) -> String {
         match self.slot_count {
             1 => first.to_owned(),
@@ -158,7 +158,7 @@ statements! {
     pub async fn set_caller_traceparent(launch: LaunchId, caller: TraceContext) -> () = run
         "UPDATE launch SET caller_traceparent = $2 WHERE id = $1";
 
-    /// Return the trace context that the caller of a launch gave.
+    /// Returns the trace context that the caller of a launch gave.
     pub async fn caller_traceparent(launch: LaunchId) -> Option<Option<TraceContext>> = value
         "SELECT caller_traceparent FROM launch WHERE id = $1";
 
@@ -170,18 +170,18 @@ statements! {
     pub(super) async fn with_packages(first: LaunchId, last: LaunchId, limit: i64) -> Vec<(LaunchId, String)> = rows
         "SELECT id, package FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
 
-    /// Return the launches that have these ids, in no order.
+    /// Returns the launches that have these ids, in no order.
     pub async fn with_ids(ids: &[LaunchId]) -> Vec<LaunchRow> = rows_batch
         Batch::new(concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) SELECT ", launch_columns!(), launch_tables!(),
         "l.id IN (SELECT column1 FROM v)")),
         ids, |id| [*id];
 
-    /// Return the newest `limit` launches before `before`, newest slot first.
+    /// Returns the newest `limit` launches before `before`, newest slot first.
     pub async fn list(before: Option<LaunchId>, limit: i64) -> Vec<LaunchRow> = rows
         concat!("SELECT ", launch_columns!(), launch_tables!(), "l.id < $1 ORDER BY l.id DESC LIMIT $2")
         => [before.unwrap_or(LaunchId::LAST), limit];
 
-    /// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
+    /// Returns the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
     ///
     /// Skipped, cancelled, manual and backfill launches do not count.
     // Newest slot first, in whatever order the runs ended.
@@ -194,7 +194,7 @@ statements! {
     pub(super) async fn slot(id: LaunchId, schedule: ScheduleId) -> Option<Timestamp> = value
         "SELECT scheduled_time FROM launch WHERE id = $1 AND schedule_id = $2";
 
-    /// Return the newest `limit` launches of one schedule, newest slot first: those before the launch `before` with its
+    /// Returns the newest `limit` launches of one schedule, newest slot first: those before the launch `before` with its
     /// slot.
     pub async fn of_schedule_before(
         schedule: ScheduleId, before: (Timestamp, LaunchId), limit: i64,
@@ -203,7 +203,7 @@ statements! {
         "l.schedule_id = $1 AND (l.scheduled_time, l.id) < ($2, $3) ORDER BY l.scheduled_time DESC, l.id DESC LIMIT $4")
         => [schedule, before.0, before.1, limit];
 
-    /// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
+    /// Returns when the launch of each schedule's newest slot finished, or none inside while it has not.
     ///
     /// A schedule without any slot is left out. Manual and backfill launches do not count.
     pub async fn newest_finished_at(schedules: &[ScheduleId]) -> Vec<(ScheduleId, Option<Timestamp>)> = rows_batch
@@ -263,12 +263,12 @@ pub async fn ids_between(
     Ok(found)
 }
 
-/// Return the newest `limit` launches of a schedule, newest slot first.
+/// Returns the newest `limit` launches of a schedule, newest slot first.
 pub async fn of_schedule(tx: &mut Tx, schedule: ScheduleId, limit: i64) -> Result<Vec<LaunchRow>> {
     of_schedule_before(tx, schedule, NEWEST, limit).await
 }
 
-/// Return the newest `limit` launches before `before` of the schedule called `schedule`, newest slot first. If no schedule
+/// Returns the newest `limit` launches before `before` of the schedule called `schedule`, newest slot first. If no schedule
 /// has that name now, return those of the removed schedules that had it.
 pub async fn list_of(
     tx: &mut Tx,

@@ -101,21 +101,21 @@ macro_rules! candidate_columns {
 }
 
 statements! {
-    /// Return the newest `limit` launches from `from` until before `before`.
+    /// Returns the newest `limit` launches from `from` until before `before`.
     pub(super) async fn window(from: LaunchId, before: LaunchId, limit: i64) -> Vec<Candidate> = rows
         concat!("SELECT ", candidate_columns!(), " FROM launch l WHERE l.id >= $1 AND l.id < $2 ORDER BY l.id DESC LIMIT $3");
 
-    /// Return the newest `limit` launches that failed or ended early, from `from` until before `before`.
+    /// Returns the newest `limit` launches that failed or ended early, from `from` until before `before`.
     pub(super) async fn window_of_failures(from: LaunchId, before: LaunchId, limit: i64) -> Vec<Candidate> = rows
         concat!("SELECT ", candidate_columns!(), " FROM launch l
         WHERE l.status IN ('failed', 'cancelled', 'unknown', 'abandoned') AND l.id >= $1 AND l.id < $2 ORDER BY l.id DESC LIMIT $3");
 
-    /// Return the newest `limit` launches that failed or ended early, newest first.
+    /// Returns the newest `limit` launches that failed or ended early, newest first.
     // The index has the ids, so no launch is read.
     pub async fn newest_failures(limit: i64) -> Vec<LaunchId> = values
         "SELECT id FROM launch WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned') ORDER BY id DESC LIMIT $1";
 
-    /// Return the newest `limit` launches of a schedule with a slot from `from` on: those before the launch `before` with
+    /// Returns the newest `limit` launches of a schedule with a slot from `from` on: those before the launch `before` with
     /// its slot.
     pub(super) async fn window_of_schedule(
         schedule: ScheduleId, from: Timestamp, before: (Timestamp, LaunchId), limit: i64,
@@ -126,7 +126,7 @@ statements! {
         => [schedule, from, before.0, before.1, limit];
 }
 
-/// Return the newest launches before `before` that match `filter`, at most `limit`: newest slot first, those of a backfill
+/// Returns the newest launches before `before` that match `filter`, at most `limit`: newest slot first, those of a backfill
 /// and retries by the time of the request.
 ///
 /// It looks at about `looked_at_max` launches at most, a window at a time, however large the record is.
@@ -202,7 +202,7 @@ impl Windows {
         Ok(Windows::OfSchedules(all.collect()))
     }
 
-    /// Return the next `size` launches; fewer when there are no more.
+    /// Returns the next `size` launches; fewer when there are no more.
     async fn next(
         &mut self,
         tx: &mut Tx,

@@ -28,7 +28,7 @@ struct Case {
 type Merged = Option<BTreeMap<&'static str, u32>>;
 
 impl Case {
-    /// Return a graph of `steps` steps. Values are below `values`; if there are none, each is another one.
+    /// Returns a graph of `steps` steps. Values are below `values`; if there are none, each is another one.
     fn random(random: &mut StdRng, steps: usize, values: Option<u32>) -> Case {
         let mut next = 0;
         let depends_on = (0..steps).map(|place| {
@@ -82,7 +82,7 @@ impl Case {
         before.any(|place| *place == earlier || self.is_before(earlier, *place))
     }
 
-    /// Return the keys that the last step inherits. As in a run, a conflict of an earlier step comes first.
+    /// Returns the keys that the last step inherits. As in a run, a conflict of an earlier step comes first.
     fn merged(&self) -> Merged {
         let flow = self.flow();
         let last = self.depends_on.len() - 1;
@@ -101,7 +101,7 @@ impl Case {
         Some(values.collect())
     }
 
-    /// Return a run in which all steps have succeeded.
+    /// Returns a run in which all steps have succeeded.
     fn flow(&self) -> Workflow {
         let steps = self.depends_on.iter().enumerate();
         let steps = steps.map(|(place, depends_on)| step(place, depends_on.clone()));
@@ -113,7 +113,7 @@ impl Case {
         flow
     }
 
-    /// Return this graph with the dependencies of every step in each order.
+    /// Returns this graph with the dependencies of every step in each order.
     fn reordered(&self) -> Vec<Case> {
         let mut cases = vec![self.clone()];
         for place in 0..self.depends_on.len() {
@@ -156,7 +156,7 @@ fn workflow(steps: Vec<Step>) -> Workflow {
     Workflow::new(Arc::new(Graph::new(steps)), Arc::default())
 }
 
-/// Return as many layers of two steps, each of which depends on both steps of the layer before.
+/// Returns as many layers of two steps, each of which depends on both steps of the layer before.
 fn layers(layers: usize) -> Vec<Step> {
     let before = |place: usize| (place / 2 * 2).saturating_sub(2)..place / 2 * 2;
     (0..2 * layers)

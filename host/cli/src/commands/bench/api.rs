@@ -394,7 +394,7 @@ async fn listen(access: Access, mut stopping: watch::Receiver<bool>) -> Result<u
     }
 }
 
-/// Return the memory of this process.
+/// Returns the memory of this process.
 fn memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

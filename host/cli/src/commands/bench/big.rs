@@ -7,7 +7,7 @@ const TURNS: u32 = 260;
 const DATA_BYTES: u32 = 16 << 20;
 const PAGE_BYTES: u32 = 1 << 16;
 
-/// Return the program. Its bytes are always the same.
+/// Returns the program. Its bytes are always the same.
 pub(crate) fn component() -> Vec<u8> {
     // The types of `proc_exit`, of `_start`, and of the functions that take time to compile.
     let types = vec![3, 0x60, 1, 0x7f, 0, 0x60, 0, 0, 0x60, 1, 0x7f, 1, 0x7f];

@@ -124,7 +124,7 @@ impl Growth {
     }
 
     /// Decide, claim and finish launches hour by hour, with the statements of a host, until there are as many as wanted.
-    /// Return how many a second; none when there are that many already.
+    /// Returns how many a second; none when there are that many already.
     async fn fill(&self, config: &Config, db: Db, clock: &Clock) -> Result<Option<f64>> {
         let hours = self.launches.div_ceil(SCHEDULES);
         let before = count(&db).await?;

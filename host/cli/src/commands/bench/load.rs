@@ -223,7 +223,7 @@ fn load_again(config: &Config, component: &[u8]) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Return a new version of a file: a custom section changes the bytes and not the code.
+/// Returns a new version of a file: a custom section changes the bytes and not the code.
 fn version(bytes: &[u8]) -> Vec<u8> {
     let id = uuid_at(Clock::system().now());
     [bytes, b"\x00\x14\x03own", id.as_bytes()].concat()

@@ -132,7 +132,7 @@ async fn until_sealed(host: &BenchHost, decided_at: Timestamp) -> Result {
         .await
 }
 
-/// Return how many launches are sealed.
+/// Returns how many launches are sealed.
 async fn sealed(host: &BenchHost) -> Result<i64> {
     let mut tx = host.engine.db().read().await?;
     let seals = seals::page(&mut tx, 0, i64::MAX).await?;

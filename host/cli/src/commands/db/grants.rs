@@ -46,7 +46,7 @@ impl Grants {
     }
 }
 
-/// Return the statements for a role that reads and writes rows, and changes no table.
+/// Returns the statements for a role that reads and writes rows, and changes no table.
 fn statements(schema: &str, role: &str) -> Vec<String> {
     let rows = "SELECT, INSERT, UPDATE, DELETE";
     vec![
@@ -57,7 +57,7 @@ fn statements(schema: &str, role: &str) -> Vec<String> {
     ]
 }
 
-/// Return a name as SQL reads it.
+/// Returns a name as SQL reads it.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -10,7 +10,7 @@ use campanile_store::PostgresUrl;
 /// The note below such a line.
 const PASSWORD: &str = "it asks for the password, or takes it from PGPASSWORD or ~/.pgpass";
 
-/// Return the answer to `db backup`.
+/// Returns the answer to `db backup`.
 pub(super) fn backup(url: &PostgresUrl, file: &Path) -> Failure {
     let schema = url.schema();
     let schema = schema.map(|name| format!("--schema={} ", quoted(&pattern(&name))));
@@ -23,7 +23,7 @@ pub(super) fn backup(url: &PostgresUrl, file: &Path) -> Failure {
     answer("copied", "hosts may continue to serve", &line)
 }
 
-/// Return the answer to `db restore`.
+/// Returns the answer to `db restore`.
 pub(super) fn restore(url: &PostgresUrl, file: &Path) -> Failure {
     let line = format!(
         "pg_restore --single-transaction --clean --if-exists --no-owner --dbname={} {}",
@@ -33,7 +33,7 @@ pub(super) fn restore(url: &PostgresUrl, file: &Path) -> Failure {
     answer("restored", "stop all hosts first", &line)
 }
 
-/// Return the answer to `db compact`.
+/// Returns the answer to `db compact`.
 pub(super) fn compact(url: &PostgresUrl) -> Failure {
     let line = format!(
         "psql --command='VACUUM (ANALYZE)' {}",
@@ -50,7 +50,7 @@ fn answer(done: &str, when: &str, line: &str) -> Failure {
         .hint(hint)
 }
 
-/// Return the pattern of `pg_dump` that only the schema `name` matches.
+/// Returns the pattern of `pg_dump` that only the schema `name` matches.
 fn pattern(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if name.bytes().all(is_plain) {
@@ -60,7 +60,7 @@ fn pattern(name: &str) -> String {
     }
 }
 
-/// Return a word as a shell reads it.
+/// Returns a word as a shell reads it.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

@@ -81,7 +81,7 @@ impl RecordSize {
         })
     }
 
-    /// Return the lines for people.
+    /// Returns the lines for people.
     fn lines(&self) -> Vec<String> {
         let bytes = |bytes: i64| size_rounded(bytes.unsigned_abs());
         let mut size = format!("size             {}", bytes(self.size.bytes));
@@ -125,7 +125,7 @@ impl Removable {
         })
     }
 
-    /// Return `12 succeeded, 0 failed, 3 skipped`.
+    /// Returns `12 succeeded, 0 failed, 3 skipped`.
     fn text(&self) -> String {
         let at_least = if self.at_least { "at least " } else { "" };
         format!(

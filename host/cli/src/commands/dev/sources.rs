@@ -151,7 +151,7 @@ impl Watches {
     }
 }
 
-/// Return what the files of `folder` and the other `files` are now.
+/// Returns what the files of `folder` and the other `files` are now.
 fn stamps(folder: Option<&Path>, files: &BTreeSet<PathBuf>) -> Result<Stamps> {
     let mut found: Stamps = (files.iter())
         .map(|file| (file.clone(), files::inspect(file)))

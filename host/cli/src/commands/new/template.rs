@@ -84,7 +84,7 @@ const WORLD: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// Return the example in a language.
+/// Returns the example in a language.
 pub(super) fn example(lang: Language) -> Example {
     match lang {
         Language::Rust => {
@@ -155,7 +155,7 @@ const OWN_PROJECT: &str = "\n## A project of your own\n";
 const IGNORED: &str = "target/\n__pycache__/\nplugins/\ncampanile.db*\n";
 
 impl Example {
-    /// Return the files of a project.
+    /// Returns the files of a project.
     pub fn files(&self, name: &str) -> Vec<File> {
         let own = self.files.iter();
         let own = own.map(|&(path, text)| (path.to_owned(), self.adapt(path, text, name)));
@@ -167,7 +167,7 @@ impl Example {
         own.chain(linked).chain([ignored]).collect()
     }
 
-    /// Return the linked folders, each with its files.
+    /// Returns the linked folders, each with its files.
     fn linked_folders(&self) -> impl Iterator<Item = &'static (&'static str, Files)> {
         self.linked.iter().copied().flatten()
     }
@@ -193,7 +193,7 @@ impl Example {
     }
 }
 
-/// Return `name` as a Rust identifier, which also names the built library.
+/// Returns `name` as a Rust identifier, which also names the built library.
 fn as_identifier(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -216,7 +216,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
     }
 
-    /// Return whether a project does not need the file: build output, the SDK's own tests, or a linked file that is not
+    /// Returns whether a project does not need the file: build output, the SDK's own tests, or a linked file that is not
     /// WIT.
     fn is_left_out(path: &str) -> bool {
         let mut parts = path.split('/');
@@ -229,7 +229,7 @@ mod tests {
         made || of_the_sdk || interfaces && linked
     }
 
-    /// Return the files below `folder`, following links.
+    /// Returns the files below `folder`, following links.
     fn walk(folder: &Path) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut folders = vec![folder.to_owned()];

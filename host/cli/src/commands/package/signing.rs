@@ -173,7 +173,7 @@ pub(crate) fn verify_beside<'k>(
     key.map_err(|why| failed!("{}: {why}", file.display()))
 }
 
-/// Return the public keys in `given`; if it is empty, those of `policy.trusted_keys`.
+/// Returns the public keys in `given`; if it is empty, those of `policy.trusted_keys`.
 pub(crate) fn keys(given: &[String], common: &Common) -> Result<Vec<PublicKey>> {
     if given.is_empty() {
         let keys = common.config()?.policy.trusted_keys;
@@ -245,13 +245,13 @@ pub(crate) fn secret_key(path: &Path) -> Result<SecretKey> {
     read.map_err(|why| refused!("the secret key {shown} cannot be used: {why}"))
 }
 
-/// Return a public key as hosts read it.
+/// Returns a public key as hosts read it.
 fn public_key(key: &minisign::PublicKey) -> Result<PublicKey> {
     let key = key.to_base64().parse();
     key.map_err(|why: String| failed!("the public key {why}"))
 }
 
-/// Return a passphrase for a new key: that of the environment, or one that is typed twice.
+/// Returns a passphrase for a new key: that of the environment, or one that is typed twice.
 fn new_passphrase() -> Result<String> {
     let first = passphrase("Passphrase for the new key: ")?;
     if std::env::var_os(KEY_PASSPHRASE).is_none() && first != passphrase("The same again: ")? {
@@ -260,7 +260,7 @@ fn new_passphrase() -> Result<String> {
     Ok(first)
 }
 
-/// Return the passphrase of the environment, or ask for it on the terminal.
+/// Returns the passphrase of the environment, or ask for it on the terminal.
 fn passphrase(prompt: &str) -> Result<String> {
     let given = match std::env::var_os(KEY_PASSPHRASE) {
         Some(given) => given

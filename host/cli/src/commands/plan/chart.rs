@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Return the lines of a chart of `starts`, the number of starts by minute, from `from` and before `to`.
+/// Returns the lines of a chart of `starts`, the number of starts by minute, from `from` and before `to`.
 /// No line is longer than 100 characters.
 pub(crate) fn lines(
     starts: impl IntoIterator<Item = (Timestamp, u64)>,
@@ -53,7 +53,7 @@ pub(crate) fn lines(
     lines
 }
 
-/// Return the block for `count`; `most` has the full block.
+/// Returns the block for `count`; `most` has the full block.
 fn block(count: u64, most: u64) -> char {
     if count == 0 {
         return NOTHING;

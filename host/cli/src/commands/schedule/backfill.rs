@@ -173,7 +173,7 @@ async fn begun_by(client: &Client, wanted: &NewBackfill) -> Result<BackfillRecor
     client.post(&["backfills"], wanted)?.send().await
 }
 
-/// Return a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.
+/// Returns a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.
 fn summary(survey: &SlotSurvey) -> String {
     let slots = text::counted(survey.slots, "slot");
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);

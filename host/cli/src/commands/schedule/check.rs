@@ -54,7 +54,7 @@ pub(crate) fn read_for(
     Ok((file, wanted))
 }
 
-/// Return the body of a request about a schedules file.
+/// Returns the body of a request about a schedules file.
 pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> NamedFile {
     let schedules = wanted.iter().cloned().map(Definition::of_new);
     NamedFile {

@@ -49,7 +49,7 @@ pub(crate) struct Changes {
     given: Vec<Policy>,
 }
 
-/// Return the option of a policy, from its entry in the table of policies.
+/// Returns the option of a policy, from its entry in the table of policies.
 fn option(policy: Policy) -> Arg {
     let spec = policy.spec();
     let (value_name, values) = match spec.kind {
@@ -109,7 +109,7 @@ impl FromArgMatches for PolicyOptions {
 }
 
 impl DefinitionOptions {
-    /// Return whether a time differs from zone to zone, and no zone is given.
+    /// Returns whether a time differs from zone to zone, and no zone is given.
     pub(crate) fn lacks_zone(&self) -> bool {
         let instants = self
             .policies
@@ -155,7 +155,7 @@ fn is_instant(policy: Policy) -> bool {
     matches!(policy.spec().kind, ValueKind::Instant)
 }
 
-/// Return the keys of the parts that can be cleared: the policies, and some others.
+/// Returns the keys of the parts that can be cleared: the policies, and some others.
 pub(crate) fn clearable() -> impl Iterator<Item = &'static str> {
     let policies = Policy::ALL.iter().map(|policy| policy.as_str());
     policies.chain(["task", "anchor", "exclude", "args", "context"])
@@ -178,7 +178,7 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
 }
 
 impl Changes {
-    /// Return whether the part of that key is set.
+    /// Returns whether the part of that key is set.
     pub(crate) fn sets(&self, key: &str) -> bool {
         match key {
             "task" => self.options.task.is_some(),
@@ -190,7 +190,7 @@ impl Changes {
         }
     }
 
-    /// Return whether nothing is set.
+    /// Returns whether nothing is set.
     pub(crate) fn is_empty(&self) -> bool {
         self.options == DefinitionOptions::default()
     }

@@ -133,7 +133,7 @@ impl LineReport {
         self.hint = failure.hint;
     }
 
-    /// Return the report as one line of text.
+    /// Returns the report as one line of text.
     fn text(&self, dry_run: bool) -> String {
         let next = self.next_slot.map(|slot| format!(", next slot {slot}"));
         let schedule = format!(
@@ -276,7 +276,7 @@ impl Crontab {
         zone.or(self.tz.as_deref()).unwrap_or("UTC")
     }
 
-    /// Return the schedule that an entry describes.
+    /// Returns the schedule that an entry describes.
     fn wanted(&self, entry: &Entry) -> ScheduleDefinition {
         let zone = self.zone_or_default(entry.zone.as_deref());
         ScheduleDefinition {
@@ -291,7 +291,7 @@ impl Crontab {
         }
     }
 
-    /// Return notes about the parts of an entry that are not imported.
+    /// Returns notes about the parts of an entry that are not imported.
     fn notes(&self, entry: &Entry) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(user) = &entry.user {
@@ -310,7 +310,7 @@ impl Crontab {
     }
 }
 
-/// Return the reason why a variable is not imported.
+/// Returns the reason why a variable is not imported.
 fn variable_note(name: &str) -> &'static str {
     match name {
         "TZ" => {
@@ -326,7 +326,7 @@ fn check_zone(zone: &str) -> Result<(), RuleError> {
     Rule::parse(&daily, HashKey::NONE).map(drop)
 }
 
-/// Return why an entry could not be imported.
+/// Returns why an entry could not be imported.
 fn failure(error: ScheduleError) -> Failure {
     match &error {
         ScheduleError::UnknownPackage(name, _) => Failure::refused(&error).hint(format!(
@@ -379,7 +379,7 @@ impl Target {
     }
 }
 
-/// Return whether a schedule has the wanted definition, whatever its name is.
+/// Returns whether a schedule has the wanted definition, whatever its name is.
 fn is_same(row: &Schedule, wanted: &ScheduleDefinition) -> bool {
     let context = || serde_json::from_str::<JsonObject>(&row.definition.context).ok();
     row.definition.rule == wanted.rule

@@ -62,7 +62,7 @@ impl Record for ScheduleDetail {
     }
 }
 
-/// Return one line for each policy that the definition sets, and for each that the configuration sets.
+/// Returns one line for each policy that the definition sets, and for each that the configuration sets.
 fn policies_text(definition: &Revision) -> Option<String> {
     let own = definition::own_policies(definition).ok()?;
     let defaults = definition::defaults(definition).ok()?;

@@ -76,7 +76,7 @@ impl TriggerOptions {
     }
 }
 
-/// Return the span that the environment names. As the recommendation demands, an invalid one counts as none.
+/// Returns the span that the environment names. As the recommendation demands, an invalid one counts as none.
 fn of_environment() -> Option<TraceContext> {
     TraceContext::of_caller(&std::env::var(environment::TRACEPARENT).ok()?)
 }
@@ -137,7 +137,7 @@ async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
     output::check(has_succeeded)
 }
 
-/// Return how a launch ended, such as `failed: trapped: unreachable`.
+/// Returns how a launch ended, such as `failed: trapped: unreachable`.
 fn ending(launch: &LaunchRow) -> String {
     let status = launch.status.to_string();
     let reason = launch.reason.clone();

@@ -35,7 +35,7 @@ impl Record for Answer {
     }
 }
 
-/// Return the kind of a finding, its time in UTC, and its time in the schedule's zone.
+/// Returns the kind of a finding, its time in UTC, and its time in the schedule's zone.
 fn cells(finding: &Finding) -> Vec<String> {
     let at = optional(&finding.at);
     let mut local = finding.local.clone().unwrap_or_default();

@@ -140,7 +140,7 @@ fn read_directory(text: &str) -> Option<(&Path, &str, bool)> {
     Some((Path::new(host), guest, read_only.is_none()))
 }
 
-/// Return the content of a regular file; the error is a sentence.
+/// Returns the content of a regular file; the error is a sentence.
 fn read_stdin(path: &Path) -> Result<Vec<u8>, String> {
     let stamp = files::inspect(path).ok_or("it does not exist")??;
     let bytes = files::read(path, stamp.of_at_most(STDIN_BYTES_MAX)?)?;

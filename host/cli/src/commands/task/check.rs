@@ -128,7 +128,7 @@ fn effects(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Return the interfaces that the file imports.
+/// Returns the interfaces that the file imports.
 fn imports(file: &Path) -> Result<Vec<String>> {
     let path = file.display();
     let bytes = std::fs::read(file).map_err(|error| failed!("{path}: {error}"))?;

@@ -56,7 +56,7 @@ impl Script {
         })
     }
 
-    /// Return the requests without a reply; the values of secrets are redacted.
+    /// Returns the requests without a reply; the values of secrets are redacted.
     pub(crate) fn unanswered(&self, secrets: &Secrets) -> Vec<String> {
         let redaction = Redaction::of(secrets);
         let mut unanswered = self.lock_unanswered().clone();
@@ -73,7 +73,7 @@ impl Script {
 }
 
 impl Replies for Script {
-    /// Return the reply whose URL is the longest prefix of the request's.
+    /// Returns the reply whose URL is the longest prefix of the request's.
     fn reply(&self, request: HttpRequest) -> HttpReply {
         let Some(routes) = &self.routes else {
             return HttpReply::Response {

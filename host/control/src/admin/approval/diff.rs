@@ -66,7 +66,7 @@ impl Changes {
     }
 }
 
-/// Return what changes from `from` to `to`, two versions of a package that is granted `grants`.
+/// Returns what changes from `from` to `to`, two versions of a package that is granted `grants`.
 pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
     let schedules = [from, to].map(|side| side.manifest.schedules());
     Diff {
@@ -90,7 +90,7 @@ pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
 
 type Line = (&'static str, Option<String>);
 
-/// Return the lines in which two lists with the same keys differ.
+/// Returns the lines in which two lists with the same keys differ.
 fn lines<const N: usize>(before: [Line; N], after: [Line; N]) -> Vec<Difference> {
     let pairs = before.into_iter().zip(after);
     pairs

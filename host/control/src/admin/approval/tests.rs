@@ -16,7 +16,7 @@ fn manifest(description: &Value) -> Manifest {
     Manifest::from_json("chimes", description).unwrap()
 }
 
-/// Return the package of a file with these bytes and a sidecar that grants the variables `env`.
+/// Returns the package of a file with these bytes and a sidecar that grants the variables `env`.
 fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
     let granted = env.iter().map(|name| ((*name).to_owned(), String::new()));
     let grants = Grants {

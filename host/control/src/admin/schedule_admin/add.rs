@@ -179,7 +179,7 @@ fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
 pub(super) struct KnownPackages(HashMap<String, (Manifest, Option<Form>)>);
 
 impl KnownPackages {
-    /// Return the manifest and the form of a package's active version.
+    /// Returns the manifest and the form of a package's active version.
     async fn active(&mut self, tx: &mut Tx, name: &str) -> Result<&(Manifest, Option<Form>)> {
         if !self.0.contains_key(name) {
             let package = known_package(tx, name).await?;

@@ -17,7 +17,7 @@ pub(super) fn check_args(args: &[String], package: &str, form: Option<Form>) -> 
     }
 }
 
-/// Return how the active version of a package communicates, if this version knows that.
+/// Returns how the active version of a package communicates, if this version knows that.
 pub(super) fn form_of(package: &PackageRow) -> Option<Form> {
     package.form.as_ref()?.parse().ok()
 }

@@ -51,7 +51,7 @@ impl Diff {
         *self == Diff::default()
     }
 
-    /// Return the names of all schedules in this diff.
+    /// Returns the names of all schedules in this diff.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let held = self.held.iter().map(|(wanted, _)| wanted);
         let changed = self.changed.iter().map(|changed| &changed.wanted);
@@ -112,7 +112,7 @@ fn is_changed(other: &Schedule, wanted: &ScheduleDefinition, origin: Origin) -> 
     other.definition.package == wanted.package && Holder::of(other).yields_to(wanted, origin)
 }
 
-/// Return the current definition of a schedule, to compare it with `wanted`; none when this version cannot read it.
+/// Returns the current definition of a schedule, to compare it with `wanted`; none when this version cannot read it.
 ///
 /// A definition that is not enabled pauses its schedule. One that is enabled ends no pause that a person began.
 fn read(schedule: &Schedule, wanted: &ScheduleDefinition) -> Option<ScheduleDefinition> {
@@ -126,7 +126,7 @@ fn read(schedule: &Schedule, wanted: &ScheduleDefinition) -> Option<ScheduleDefi
     Some(ScheduleDefinition { enabled, ..before })
 }
 
-/// Return the lines in which `after` differs from `before`.
+/// Returns the lines in which `after` differs from `before`.
 pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> Vec<Difference> {
     let (before, after) = (lines(before), lines(after));
     let value = |lines: &[Line], key: &str| {
@@ -146,7 +146,7 @@ pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> V
     .collect()
 }
 
-/// Return one line of text for each difference: the key, the value before and the value after.
+/// Returns one line of text for each difference: the key, the value before and the value after.
 pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
     let width = differences.iter().map(|line| line.key.len()).max();
     let width = width.unwrap_or(0);
@@ -161,7 +161,7 @@ pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
 /// A key of the schedules file, and its value; none where it has the default.
 type Line = (&'static str, Option<String>);
 
-/// Return the value of a key, unless it is the default.
+/// Returns the value of a key, unless it is the default.
 fn changed<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
     (*value != T::default()).then(|| value.to_string())
 }

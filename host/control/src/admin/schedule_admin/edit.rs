@@ -152,7 +152,7 @@ fn refuse_other_origin(schedule: &Schedule) -> Result {
     Err(ScheduleError::Refused(message))
 }
 
-/// Return the error that `revision` is not the current one, or never was one.
+/// Returns the error that `revision` is not the current one, or never was one.
 async fn outdated(
     tx: &mut Tx,
     schedule: &Schedule,

@@ -97,7 +97,7 @@ pub enum ScheduleError {
     Db(#[from] DbError),
 }
 
-/// Return the end of a message about an unknown `name`: it suggests the nearest one of `known`, if any is alike enough. A name of
+/// Returns the end of a message about an unknown `name`: it suggests the nearest one of `known`, if any is alike enough. A name of
 /// another namespace is not suggested, because the reader of the message may not be allowed to see it.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known = known.into_iter();

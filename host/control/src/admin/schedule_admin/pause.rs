@@ -59,7 +59,7 @@ pub(super) async fn follow_definition(
     }
 }
 
-/// Return the pause of a schedule whose definition is not enabled.
+/// Returns the pause of a schedule whose definition is not enabled.
 fn by_definition() -> Pause<'static> {
     Pause {
         by: PAUSED_BY_DEFINITION,

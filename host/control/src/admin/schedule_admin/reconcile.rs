@@ -135,7 +135,7 @@ impl Reconciled {
         }
     }
 
-    /// Return what changed, if anything did.
+    /// Returns what changed, if anything did.
     pub fn text(&self) -> Option<String> {
         let (added, changed, removed) = (self.added, self.changed, self.removed);
         let any = added + changed + removed > 0;

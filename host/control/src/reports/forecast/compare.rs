@@ -16,7 +16,7 @@ pub struct Changes<'a> {
     pub moved: Vec<(&'a Row, &'a Row)>,
 }
 
-/// Return the schedules whose launches differ between two forecasts of the same span, in the order of names.
+/// Returns the schedules whose launches differ between two forecasts of the same span, in the order of names.
 pub fn compare<'a>(
     before: (&'a SystemSnapshot, &'a Forecast),
     after: (&'a SystemSnapshot, &'a Forecast),
@@ -54,7 +54,7 @@ fn begins(row: &Row) -> (Timestamp, Option<Timestamp>) {
     (row.fire_time, row.started_at)
 }
 
-/// Return the launches by schedule and slot.
+/// Returns the launches by schedule and slot.
 fn launches<'a>(
     (snapshot, forecast): (&'a SystemSnapshot, &'a Forecast),
 ) -> BTreeMap<(&'a str, Timestamp), &'a Row> {

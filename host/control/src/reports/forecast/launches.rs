@@ -105,7 +105,7 @@ impl LaunchTable {
         }
     }
 
-    /// Return how many launches of a schedule, or of all, have a status.
+    /// Returns how many launches of a schedule, or of all, have a status.
     pub fn count(&self, schedule: Option<usize>, status: LaunchStatus) -> usize {
         let count = self.counts.get(&(schedule, status));
         count.copied().unwrap_or(0)
@@ -135,7 +135,7 @@ impl LaunchTable {
         Some(ended)
     }
 
-    /// Return the launches of a schedule that count for the overlap policy at `now`.
+    /// Returns the launches of a schedule that count for the overlap policy at `now`.
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
         let order = self.by_schedule.get(&schedule).into_iter().flatten();
         let launches = order.filter_map(|(.., id)| self.unfinished.get(id));
@@ -143,7 +143,7 @@ impl LaunchTable {
         plan::active(&unfinished, enabled, now)
     }
 
-    /// Return the launches that run or wait for capacity, by fire time.
+    /// Returns the launches that run or wait for capacity, by fire time.
     pub fn open_or_running(&self) -> Vec<LaunchId> {
         let all = self.unfinished.values().map(|launch| &launch.launch);
         let found: BTreeSet<(Timestamp, LaunchId)> = all

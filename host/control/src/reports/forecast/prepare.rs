@@ -122,7 +122,7 @@ impl PreparedForecast {
     }
 }
 
-/// Return the names of the schedules that the forecast must contain: the requested schedule, and the schedules that the definitions
+/// Returns the names of the schedules that the forecast must contain: the requested schedule, and the schedules that the definitions
 /// `wanted` of a schedules file may change.
 async fn names(
     tx: &mut Tx,

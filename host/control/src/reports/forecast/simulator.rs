@@ -181,13 +181,13 @@ impl Simulator<'_> {
         }
     }
 
-    /// Return the concurrency group of a launch.
+    /// Returns the concurrency group of a launch.
     fn group(&self, id: LaunchId) -> Option<&GroupName> {
         let schedule = self.launches.unfinished.get(&id)?.schedule;
         self.schedules[schedule].policies.group.as_ref()
     }
 
-    /// Return the concurrency group of a launch if no more of its launches may run.
+    /// Returns the concurrency group of a launch if no more of its launches may run.
     fn full_group(&self, id: LaunchId) -> Option<GroupName> {
         let group = self.group(id)?;
         let max = self.snapshot.groups.get(group.as_str());
@@ -550,7 +550,7 @@ impl Simulator<'_> {
     }
 }
 
-/// Return the outages in order, merged where they meet.
+/// Returns the outages in order, merged where they meet.
 pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
     let mut sorted = outages.to_vec();
     sorted.sort_unstable_by_key(|outage| outage.from);

@@ -42,7 +42,7 @@ pub struct OmittedSchedule {
     pub why: String,
 }
 
-/// Return the schedules that a forecast for `request` needs, by name.
+/// Returns the schedules that a forecast for `request` needs, by name.
 ///
 /// These are the ones with a slot in that span or with an unfinished launch, the ones called `names`, and the first
 /// 1,000 by name. The forecast stops after `rows_max` decisions, so it needs no more schedules with a slot.
@@ -62,7 +62,7 @@ pub async fn needed(
     Ok(needed)
 }
 
-/// Return the schedules that the beginning of a forecast needs, by name: those with a slot before `until`, at most `limit`
+/// Returns the schedules that the beginning of a forecast needs, by name: those with a slot before `until`, at most `limit`
 /// of them, those with an unfinished launch, and the first `listed` by name.
 pub async fn needed_first(
     tx: &mut Tx,
@@ -170,7 +170,7 @@ fn missing_labels(live: &[Host], policies: &Policies) -> Option<Labels> {
     (!live.is_empty() && !is_met).then(|| needed.clone())
 }
 
-/// Return why the clock launches nothing of a schedule.
+/// Returns why the clock launches nothing of a schedule.
 fn why_omitted(state: &ScheduleState, rule: &Rule) -> Option<String> {
     if state.enabled {
         let at_start = rule.at_host_start();
@@ -202,7 +202,7 @@ async fn unfinished(
 }
 
 impl DurationEstimate {
-    /// Return the median of `durations`: of an even number the longer of the two in the middle.
+    /// Returns the median of `durations`: of an even number the longer of the two in the middle.
     pub fn from_durations(mut durations: Vec<Duration>) -> DurationEstimate {
         durations.sort_unstable();
         let samples = durations.len();

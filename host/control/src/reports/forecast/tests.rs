@@ -34,7 +34,7 @@ fn clock(time: Timestamp) -> String {
 
 const EVERY_FIVE: (RuleKind, &str) = (RuleKind::Cron, "*/5 * * * *");
 
-/// Return the schedule `number`, decided up to 07:59, whose launches take `seconds`.
+/// Returns the schedule `number`, decided up to 07:59, whose launches take `seconds`.
 fn schedule(
     number: u128,
     rule: (RuleKind, &str),
@@ -384,7 +384,7 @@ fn a_recorded_launch_uses_capacity_for_its_usual_duration() {
     assert_eq!(forecast.all.peak_at, Some(at("07:59")));
 }
 
-/// Return an outage from 08:02 to 08:33, which loses the launch of 08:00.
+/// Returns an outage from 08:02 to 08:33, which loses the launch of 08:00.
 fn outage() -> ForecastRequest {
     ForecastRequest {
         outages: vec![Outage {

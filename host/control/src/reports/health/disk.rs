@@ -1,7 +1,6 @@
 //! What health says about the database's disk.
 
 use crate::reports::symptom::Symptom;
-use campanile_model::text::size_rounded;
 
 /// Free bytes needed for leaving the full-disk state, even without a configured reserve.
 pub const ROOM_MIN_BYTES: u64 = 1 << 20;
@@ -17,13 +16,4 @@ pub fn grown_wal(bytes: u64) -> Option<Symptom> {
 /// Pure: whether a disk is running out of space. Without a reserve, hosts keep going until a write fails.
 pub fn short_disk(free: u64, reserve: u64) -> Option<Symptom> {
     (free < reserve.max(ROOM_MIN_BYTES)).then_some(Symptom::DiskFull { free, reserve })
-}
-
-/// Says that free space is below the reserve.
-pub fn short_of(free: u64, reserve: u64) -> String {
-    format!(
-        "the disk of the database has {} free, less than the `disk_reserve` of {}",
-        size_rounded(free),
-        size_rounded(reserve)
-    )
 }

@@ -220,7 +220,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Return from when on rows of sealed spans are not sealed yet, because the clock was set back.
+    /// Returns from when on rows of sealed spans are not sealed yet, because the clock was set back.
     fn late_from(&self) -> Option<Timestamp> {
         let last = self.last.as_ref()?;
         late_from(last, self.now)
@@ -384,7 +384,7 @@ fn is_after(before: &Seal, seal: &Seal) -> bool {
     before.until_at < seal.until_at || (is_late && before.until_at == seal.until_at)
 }
 
-/// Return the milliseconds since 1970 in the id of an event.
+/// Returns the milliseconds since 1970 in the id of an event.
 fn time_of(id: Uuid) -> i64 {
     i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX)
 }

@@ -98,7 +98,7 @@ impl ScheduleHistory {
         })
     }
 
-    /// Return the revision that was the newest at `instant`, or the first one.
+    /// Returns the revision that was the newest at `instant`, or the first one.
     pub fn revision_at(&self, instant: Timestamp) -> &ParsedRevision {
         let is_made = |revision: &ParsedRevision| revision.definition.since <= instant;
         if is_made(&self.newest) {
@@ -109,7 +109,7 @@ impl ScheduleHistory {
         revision.unwrap_or(&self.newest)
     }
 
-    /// Return the last event of a kind up to `until`, about `subject` if one is given.
+    /// Returns the last event of a kind up to `until`, about `subject` if one is given.
     pub fn last(&self, kind: EventKind, subject: Option<&str>, until: Timestamp) -> Option<&Event> {
         let is_about = |event: &Event| subject.is_none_or(|subject| event.subject == subject);
         let mut events = self.events.iter().rev();
@@ -122,7 +122,7 @@ impl ScheduleHistory {
     }
 }
 
-/// Return the events of a schedule, under the name it had at the time, and of the package it had at the time.
+/// Returns the events of a schedule, under the name it had at the time, and of the package it had at the time.
 async fn events_of(tx: &mut Tx, revisions: &[Revision], until: Timestamp) -> Result<Vec<Event>> {
     let Some(first) = revisions.first() else {
         return Ok(Vec::new());
@@ -229,18 +229,18 @@ impl LaunchTrace {
         self.decided.launch.kind != LaunchKind::Backfill && self.is_about(instant)
     }
 
-    /// Return the policies that the definition itself sets, if this version can read them.
+    /// Returns the policies that the definition itself sets, if this version can read them.
     pub fn own_policies(&self) -> Option<Policies> {
         own_policies(&self.revision.definition).ok()
     }
 
-    /// Return the policies that decided it, if this version can read them.
+    /// Returns the policies that decided it, if this version can read them.
     pub fn policies(&self) -> Option<&Policies> {
         let parsed = self.revision.parsed.as_ref();
         parsed.ok().map(|(_, policies)| policies)
     }
 
-    /// Return ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
+    /// Returns ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
     pub fn decided_by(&self) -> String {
         let DecidedLaunch { launch, host, .. } = &self.decided;
         match (host, &launch.tzdata_version) {

@@ -248,7 +248,7 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
     findings
 }
 
-/// Return the pause that was in effect when the launch ended.
+/// Returns the pause that was in effect when the launch ended.
 fn last_pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
     let until = launch.finished_at.unwrap_or(launch.decided_at);

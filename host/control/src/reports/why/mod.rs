@@ -151,7 +151,7 @@ pub enum InvalidWhen {
 }
 
 impl InvalidWhen {
-    /// Return what to write instead.
+    /// Returns what to write instead.
     pub fn hint(&self) -> &'static str {
         TimeText::HINT
     }
@@ -276,13 +276,13 @@ async fn at_local(
     }
 }
 
-/// Return the rule as its author wrote it: `cron `30 2 * * *` (revision 1)`.
+/// Returns the rule as its author wrote it: `cron `30 2 * * *` (revision 1)`.
 fn rule_of(revision: &ParsedRevision) -> String {
     let (rule, number) = (&revision.definition.rule, revision.definition.revision);
     format!("{} `{}` (revision {number})", rule.kind, rule.expression)
 }
 
-/// Return the rule in English, as the end of a sentence.
+/// Returns the rule in English, as the end of a sentence.
 fn explained(rule: &Rule) -> String {
     let text = rule.explanation();
     let mut letters = text.trim_end_matches('.').chars();
@@ -308,7 +308,7 @@ fn named(other: &DecidedLaunch) -> String {
     format!("the launch of {slot} ({id}{run}), which {became}")
 }
 
-/// Return a length of time as text: milliseconds count below a minute only.
+/// Returns a length of time as text: milliseconds count below a minute only.
 fn span(length: Duration) -> String {
     const EXACT_BELOW: Duration = Duration::from_secs(60);
     let whole = if length < EXACT_BELOW {

@@ -175,7 +175,7 @@ impl<'a> ReadableRevision<'a> {
         findings
     }
 
-    /// Return whether a moment is a slot, and say which slot it is, or why it is none.
+    /// Says whether a moment is a slot, and which one, or why it is none.
     fn about(&self, instant: Timestamp) -> (bool, Vec<Finding>) {
         match self.misfit(&self.rule.check_slot(instant)) {
             None => (true, slot(self.revision, instant, "")),

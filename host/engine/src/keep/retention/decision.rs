@@ -69,7 +69,7 @@ impl Rules<'_> {
         ends.is_some_and(|(finished_at, age)| finished_at.plus(age).plus(delay) < self.now)
     }
 
-    /// Return the age of the configuration; none for launches that stay for ever, or have not ended.
+    /// Returns the age of the configuration; none for launches that stay for ever, or have not ended.
     fn age_of(&self, status: LaunchStatus) -> Option<Duration> {
         match status {
             LaunchStatus::Succeeded => self.limits.succeeded,

@@ -114,7 +114,7 @@ impl Pass {
         }
     }
 
-    /// Return the launches of a page that are to be removed.
+    /// Returns the launches of a page that are to be removed.
     pub(super) async fn old(
         &mut self,
         ctx: &Ctx,
@@ -180,7 +180,7 @@ impl Pass {
         self.read += took.mul_f64(stayed);
     }
 
-    /// Return how long to wait after a step.
+    /// Returns how long to wait after a step.
     pub(super) fn pause(&self, is_late: bool) -> Duration {
         let worked = self.worked;
         match (is_late, self.is_behind) {
@@ -190,7 +190,7 @@ impl Pass {
         }
     }
 
-    /// Return the time from the end of this pass to the next one.
+    /// Returns the time from the end of this pass to the next one.
     pub(super) fn interval(&self, limits: &RetentionLimits) -> Duration {
         let least = if self.is_over_size {
             INTERVAL_OVER_SIZE
@@ -216,13 +216,13 @@ impl Pass {
     }
 }
 
-/// Return the least time from one pass to the next.
+/// Returns the least time from one pass to the next.
 pub(super) fn interval(limits: &RetentionLimits) -> Duration {
     let least = limits.least_age().into_iter().chain(limits.logs).min();
     least.map_or(INTERVAL, |age| (age / 10).min(INTERVAL))
 }
 
-/// Return from which slots on the launches of a schedule stay.
+/// Returns from which slots on the launches of a schedule stay.
 async fn newest(ctx: &Ctx, tx: &mut Tx, row: &SchedulePolicies) -> Result<NewestSlots, DbError> {
     // Another version stored the policies: it may need all launches.
     let Some(policies) = policies_of(row) else {
@@ -237,7 +237,7 @@ fn policies_of(row: &SchedulePolicies) -> Option<Policies> {
     stored_json(Some(&row.policies))
 }
 
-/// Return the age of the schedule's own policy; none without it.
+/// Returns the age of the schedule's own policy; none without it.
 ///
 /// It is never shorter than what recovery and catch-up look back.
 pub(super) fn own_age(ctx: &Ctx, row: &SchedulePolicies) -> Option<Duration> {

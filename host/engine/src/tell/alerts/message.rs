@@ -52,7 +52,7 @@ struct Item<'m> {
     resolved_at: Option<Timestamp>,
 }
 
-/// Return the content of a message about `alerts`.
+/// Returns the content of a message about `alerts`.
 pub(crate) fn content(
     template: ChannelTemplate,
     message: &ClaimedAlertMessage,

@@ -31,7 +31,7 @@ enum Stage {
 }
 
 impl RunPing {
-    /// Return the ping of the start of a run.
+    /// Returns the ping of the start of a run.
     pub(crate) fn started(schedule_id: ScheduleId, run_id: RunId) -> RunPing {
         RunPing {
             schedule_id,
@@ -40,7 +40,7 @@ impl RunPing {
         }
     }
 
-    /// Return the ping of the end of a run; none when it waits for a retry.
+    /// Returns the ping of the end of a run; none when it waits for a retry.
     pub(crate) fn ended(finish: &Finish) -> Option<RunPing> {
         let stage = match &finish.end {
             RunEnd::Succeeded { .. } => Stage::Succeeded,
@@ -55,7 +55,7 @@ impl RunPing {
         })
     }
 
-    /// Return the address of the ping of the schedule `name`, from the address `url` of the configuration.
+    /// Returns the address of the ping of the schedule `name`, from the address `url` of the configuration.
     pub(crate) fn url(&self, url: &str, name: &str) -> String {
         let url = url.replace(SCHEDULE_PLACEHOLDER, name);
         let (path, query) = match url.split_once('?') {

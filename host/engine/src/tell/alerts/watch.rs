@@ -137,7 +137,7 @@ impl Watch {
         Ok(keyed.collect())
     }
 
-    /// Return the schedules of which a failure, a run or a waiting launch gives a reason to look.
+    /// Returns the schedules of which a failure, a run or a waiting launch gives a reason to look.
     async fn suspects(
         &mut self,
         ctx: &Ctx,
@@ -271,7 +271,7 @@ impl Watch {
     }
 }
 
-/// Return where the next page begins: at the start again after a page that is not full.
+/// Returns where the next page begins: at the start again after a page that is not full.
 fn next_page<R, K>(page: &[R], limit: i64, key: impl Fn(&R) -> K, first: K) -> K {
     let is_full = page.len() as i64 >= limit;
     page.last().filter(|_| is_full).map_or(first, key)
@@ -309,7 +309,7 @@ fn is_suspect(rule: &Rule, schedule: &WatchedSchedule, now: Timestamp) -> bool {
     }
 }
 
-/// Return the policy `expect_within` of a schedule. Policies of another version that cannot be read have none.
+/// Returns the policy `expect_within` of a schedule. Policies of another version that cannot be read have none.
 fn expect_within(schedule: &WatchedSchedule) -> Option<Duration> {
     // Most schedules have none, and their policies are not parsed.
     if !schedule.policies.contains("\"expect_within\"") {
@@ -379,7 +379,7 @@ async fn evaluate<'r>(
     Ok(())
 }
 
-/// Return the median duration; none when too few launches succeeded.
+/// Returns the median duration; none when too few launches succeeded.
 fn usual(launches: Vec<(Timestamp, Timestamp)>) -> Option<Duration> {
     let times = launches.into_iter();
     let mut times: Vec<Duration> = times.map(|(start, end)| end.since(start)).collect();

@@ -88,7 +88,7 @@ impl RecordMetrics {
         })
     }
 
-    /// Return the values in Prometheus' text format.
+    /// Returns the values in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut registry = super::registry();
         self.add_counts(&mut registry);
@@ -186,7 +186,7 @@ impl RecordMetrics {
     }
 }
 
-/// Return the seconds since 1970.
+/// Returns the seconds since 1970.
 fn seconds(at: Timestamp) -> f64 {
     at.micros() as f64 / 1e6
 }

@@ -23,7 +23,7 @@ fn finish(end: RunEnd) -> Finish {
     }
 }
 
-/// Return a text in which every metric of a host and of the record appears.
+/// Returns a text in which every metric of a host and of the record appears.
 fn full_text() -> String {
     let metrics = Metrics::default();
     metrics
@@ -38,14 +38,14 @@ fn full_text() -> String {
     metrics.text(3, 16) + &RecordMetrics::example().text() + "campanile_record_readable 1\n"
 }
 
-/// Return the names of the samples in a text of metrics.
+/// Returns the names of the samples in a text of metrics.
 fn samples(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let names = lines.filter_map(|line| line.split(['{', ' ']).next());
     names.map(str::to_owned).collect()
 }
 
-/// Return the names of metrics of Campanile in `text`, whatever format it has.
+/// Returns the names of metrics of Campanile in `text`, whatever format it has.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !is_part(c));

@@ -15,7 +15,7 @@ const STATUS_ERROR: u32 = 2;
 /// The flag of the trace context.
 const SAMPLED: u32 = 1;
 
-/// Return the body of a request with `spans`, which the host `host` sends.
+/// Returns the body of a request with `spans`, which the host `host` sends.
 pub(crate) fn request(spans: &[Span], host: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [
@@ -61,7 +61,7 @@ fn span(span: &Span) -> Value {
     })
 }
 
-/// Return attributes without those that have no value.
+/// Returns attributes without those that have no value.
 fn attributes(all: &[(&'static str, Value)]) -> Vec<Value> {
     let value = |value: &Value| match value {
         Value::Null => None,

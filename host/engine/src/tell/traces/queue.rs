@@ -26,7 +26,7 @@ pub(crate) struct TraceQueue {
 }
 
 impl TraceQueue {
-    /// Return an empty queue that counts the launches that it drops.
+    /// Returns an empty queue that counts the launches that it drops.
     pub(crate) fn new(dropped: Counter) -> TraceQueue {
         TraceQueue {
             dropped,
@@ -57,7 +57,7 @@ impl TraceQueue {
         })
     }
 
-    /// Return how many launches wait.
+    /// Returns how many launches wait.
     pub(crate) fn len(&self) -> usize {
         lock(&self.waiting).len()
     }

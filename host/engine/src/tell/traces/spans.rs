@@ -47,7 +47,7 @@ pub(crate) struct EndedLaunch {
     pub(crate) calls: Vec<TracedCall>,
 }
 
-/// Return the spans of a launch, each after its parent; none when its caller does not sample its trace.
+/// Returns the spans of a launch, each after its parent; none when its caller does not sample its trace.
 pub(crate) fn spans(ended: &EndedLaunch) -> Vec<Span> {
     let launch = &ended.launch;
     let context = TraceContext::of_launch(launch.id, launch.caller_traceparent);
@@ -173,7 +173,7 @@ fn call_span(call: &TracedCall, of_run: TraceContext) -> Span {
     }
 }
 
-/// Return a span without attributes that has not failed.
+/// Returns a span without attributes that has not failed.
 fn span(
     (context, parent): (TraceContext, Option<TraceContext>),
     name: String,

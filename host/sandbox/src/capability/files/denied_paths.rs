@@ -58,7 +58,7 @@ impl DeniedPaths {
         self.escaped.get(path).copied()
     }
 
-    /// Return a note that proposes a grant for the path that `message` names, or else for the last denied path.
+    /// Returns a note that proposes a grant for the path that `message` names, or else for the last denied path.
     ///
     /// The host cannot know whether the path is why the task failed. The note never changes the kind of the failure.
     pub(crate) fn note(&self, message: &str) -> Option<String> {
@@ -80,7 +80,7 @@ impl DeniedPaths {
 }
 
 impl DeniedPath {
-    /// Return the sentence that proposes the grant.
+    /// Returns the sentence that proposes the grant.
     fn proposal(&self) -> String {
         let path = &self.path;
         if let Some(directory) = &self.read_only {
@@ -112,7 +112,7 @@ fn device(path: &str) -> Option<Device> {
     name.parse().ok()
 }
 
-/// Return the directory that a path lies in, as the task sees it.
+/// Returns the directory that a path lies in, as the task sees it.
 fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) | None => path,

@@ -136,7 +136,7 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 /// One for the process. None when it cannot be made, which only costs a note beside a failure.
 static EMPTY_ROOT: OnceLock<Option<Dir>> = OnceLock::new();
 
-/// Return the directory. The first call makes it, which blocks for a moment.
+/// Returns the directory. The first call makes it, which blocks for a moment.
 pub(super) fn empty_root() -> Option<OpenDirectory> {
     let make = || {
         let place = temporary_directory().ok()?;

@@ -52,7 +52,7 @@ struct State {
 }
 
 impl DirectoryUsage {
-    /// Return what is known of `directory`.
+    /// Returns what is known of `directory`.
     pub(super) fn of(directory: &Arc<File>) -> Result<Arc<DirectoryUsage>, Errno> {
         let identity = identity(&fstat(directory)?);
         let mut known = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl DirectoryUsage {
         Arc::clone(&self.operations).read_owned().await
     }
 
-    /// Return what the directory holds at most, or none before it was measured.
+    /// Returns what the directory holds at most, or none before it was measured.
     pub(super) fn used(&self) -> Option<Amount> {
         let state = self.state();
         state.measured.and(state.used.clone().ok())

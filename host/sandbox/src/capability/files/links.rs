@@ -54,7 +54,7 @@ pub(super) fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
     }
 }
 
-/// Return how often a target begins with `..`; `None` if it is absolute or has `..` after a name.
+/// Returns how often a target begins with `..`; `None` if it is absolute or has `..` after a name.
 pub(super) fn leading_climb(target: &str) -> Option<usize> {
     let mut names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     let climb = names.by_ref().take_while(|name| *name == "..").count();
@@ -62,7 +62,7 @@ pub(super) fn leading_climb(target: &str) -> Option<usize> {
     is_clear.then_some(climb)
 }
 
-/// Return how many levels a directory is below the nearest granted one, at most [`LEVELS_MAX`].
+/// Returns how many levels a directory is below the nearest granted one, at most [`LEVELS_MAX`].
 pub(super) fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
     let granted = granted.iter().filter_map(|granted| fstat(granted).ok());
     let granted: Vec<_> = granted.map(|found| identity(&found)).collect();
@@ -157,7 +157,7 @@ impl Search {
     }
 }
 
-/// Return how many levels a link may climb. Moving an absolute link does not change where it leads.
+/// Returns how many levels a link may climb. Moving an absolute link does not change where it leads.
 fn climb_of_link(directory: impl AsFd, name: &OsStr) -> Result<usize, Errno> {
     let target = readlinkat(directory, name, Vec::new())?;
     let target = target.as_bytes();

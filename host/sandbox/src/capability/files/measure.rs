@@ -58,7 +58,7 @@ impl Amount {
     }
 }
 
-/// Return what an entry of `size` bytes counts: whole blocks, and at least one. An entry without a byte also takes space.
+/// Returns what an entry of `size` bytes counts: whole blocks, and at least one. An entry without a byte also takes space.
 pub(super) fn blocks(size: u64) -> u64 {
     let whole = size.max(1).checked_next_multiple_of(QUOTA_BLOCK_BYTES);
     whole.unwrap_or(u64::MAX)
@@ -169,7 +169,7 @@ impl Walk {
     }
 }
 
-/// Return the device and the inode, which name a file of this machine.
+/// Returns the device and the inode, which name a file of this machine.
 #[expect(
     clippy::useless_conversion,
     reason = "the types differ between systems"

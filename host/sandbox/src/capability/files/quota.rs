@@ -73,7 +73,7 @@ impl Admission {
 }
 
 impl Quota {
-    /// Return the quota of `grant`, which `directory` is; none when it has none. This may block for a moment.
+    /// Returns the quota of `grant`, which `directory` is; none when it has none. This may block for a moment.
     pub(super) fn of(
         shared: &Arc<Shared>,
         grant: &DirectoryGrant,
@@ -203,7 +203,7 @@ impl Quota {
         })
     }
 
-    /// Return what the directory holds and may hold, if this call made it grow or tried to.
+    /// Returns what the directory holds and may hold, if this call made it grow or tried to.
     pub(crate) fn share(&self) -> Option<DirectoryShare> {
         let has_measured = self.has_measured.load(Ordering::Relaxed);
         let used = has_measured.then(|| self.usage.used())??;
@@ -217,7 +217,7 @@ impl Quota {
     }
 }
 
-/// Return the size of `file`. A file system that does not answer may block one of the threads for that.
+/// Returns the size of `file`. A file system that does not answer may block one of the threads for that.
 async fn size_of(file: &Arc<File>) -> Option<u64> {
     let file = Arc::clone(file);
     let size = spawn_blocking(move || file.metadata().map(|found| found.len()));

@@ -41,7 +41,7 @@ impl QuotaOfStream {
     }
 }
 
-/// Return how to get the size of a file after `count` bytes are written at `position`, or at its end.
+/// Returns how to get the size of a file after `count` bytes are written at `position`, or at its end.
 pub(super) fn size_after(count: usize, position: Option<u64>) -> impl Fn(u64) -> u64 + Send + Sync {
     let count = count as u64;
     move |size| match (count, position) {
@@ -66,7 +66,7 @@ enum State {
 }
 
 impl QuotaStream {
-    /// Return the error of the last write, once, or say whether the stream is ready.
+    /// Returns the error of the last write, once, or say whether the stream is ready.
     fn check(&mut self) -> StreamResult<bool> {
         match &mut self.state {
             State::Ready(_) => Ok(true),

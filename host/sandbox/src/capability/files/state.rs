@@ -49,7 +49,7 @@ impl Files {
         }
     }
 
-    /// Return the open granted directories.
+    /// Returns the open granted directories.
     pub(super) fn granted(&self) -> Vec<Arc<File>> {
         let directories = self.directories.iter();
         directories
@@ -57,7 +57,7 @@ impl Files {
             .collect()
     }
 
-    /// Return the open file of a descriptor, for a stream that may outlive it.
+    /// Returns the open file of a descriptor, for a stream that may outlive it.
     pub(super) fn file_of(&self, fd: &Fd) -> Option<Arc<OpenFile>> {
         self.descriptors.get(&fd.rep())?.file.clone()
     }
@@ -66,32 +66,32 @@ impl Files {
         self.descriptors.get(&fd.rep())?.served
     }
 
-    /// Return the quota that a descriptor counts for.
+    /// Returns the quota that a descriptor counts for.
     pub(super) fn quota_of(&self, fd: &Fd) -> Option<Arc<Quota>> {
         self.descriptors.get(&fd.rep())?.quota.clone()
     }
 
-    /// Return the path by which the guest opened it.
+    /// Returns the path by which the guest opened it.
     pub(super) fn path_of(&self, fd: &Fd) -> &str {
         let tracked = self.descriptors.get(&fd.rep());
         tracked.map_or("", |tracked| &tracked.path)
     }
 
-    /// Return the path from an open directory, cut to the length that is kept.
+    /// Returns the path from an open directory, cut to the length that is kept.
     pub(super) fn path_in(&self, fd: &Fd, path: &str) -> String {
         let mut whole = format!("{}/{path}", self.path_of(fd).trim_end_matches('/'));
         whole.truncate(whole.floor_char_boundary(PATH_BYTES_MAX));
         whole
     }
 
-    /// Return what the directories with quotas hold that the call made grow.
+    /// Returns what the directories with quotas hold that the call made grow.
     pub(crate) fn directory_shares(&self) -> Vec<DirectoryShare> {
         let quotas = self.directories.iter();
         let quotas = quotas.filter_map(|open| open.tracked.quota.as_ref());
         quotas.filter_map(|quota| quota.share()).collect()
     }
 
-    /// Return the nearest granted directory that holds `path`, as the guest sees it.
+    /// Returns the nearest granted directory that holds `path`, as the guest sees it.
     fn grant_of(&self, path: &str) -> Option<String> {
         let holds = |guest: &str| {
             let rest = path.strip_prefix(guest.trim_end_matches('/'));
@@ -118,7 +118,7 @@ pub(crate) trait HasFiles: WasiView {
 }
 
 impl FilesView<'_> {
-    /// Return an open file and the quota of the directory that grows with it.
+    /// Returns an open file and the quota of the directory that grows with it.
     pub(super) fn growing(&self, fd: &Fd) -> Option<(Arc<Quota>, Arc<File>)> {
         let quota = self.files.quota_of(fd)?;
         match self.table.get(fd) {

@@ -106,7 +106,7 @@ async fn resolve(destination: &Destination, shared: &Shared) -> Result<Vec<Socke
     Ok(addresses)
 }
 
-/// Return the addresses within `reach`, or record the refusal when there are none.
+/// Returns the addresses within `reach`, or record the refusal when there are none.
 fn permitted(
     addresses: &[SocketAddr],
     destination: &Destination,
@@ -145,7 +145,7 @@ fn tls_error(error: &io::Error) -> Error {
     }
 }
 
-/// Return the TLS settings, made once: they trust the machine's certificate authorities and the public ones.
+/// Returns the TLS settings, made once: they trust the machine's certificate authorities and the public ones.
 ///
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` in the environment replace the machine's.
 fn tls_config() -> Result<Arc<ClientConfig>> {

@@ -16,7 +16,7 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// Return what is wrong with a method in a sidecar file, as a clause after the method. By RFC 9110 its case counts.
+/// Returns what is wrong with a method in a sidecar file, as a clause after the method. By RFC 9110 its case counts.
 pub fn method_fault(method: &str) -> Option<String> {
     if Method::from_bytes(method.as_bytes()).is_err() {
         return Some("which is not an HTTP method such as \"GET\"".to_owned());
@@ -38,7 +38,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Return where `request` goes, or none when its address is not valid.
+    /// Returns where `request` goes, or none when its address is not valid.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<Destination> {
         let uri = request.uri();
         let scheme = if *uri.scheme()? == Scheme::HTTPS {
@@ -63,12 +63,12 @@ impl Destination {
         })
     }
 
-    /// Return the address, when the host is one rather than a name.
+    /// Returns the address, when the host is one rather than a name.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// Return how far `grants` reach for this request, or none when no grant covers it.
+    /// Returns how far `grants` reach for this request, or none when no grant covers it.
     pub(crate) fn reach(&self, grants: &[HttpGrant]) -> Option<Reach> {
         grants.iter().filter_map(|grant| self.reach_of(grant)).max()
     }
@@ -82,7 +82,7 @@ impl Destination {
         host_reach(&grant.host, grant.private, &self.host, self.ip())
     }
 
-    /// Return the host and the port, as the header `Host` has them.
+    /// Returns the host and the port, as the header `Host` has them.
     pub(crate) fn authority(&self) -> String {
         let host = match self.host.parse::<Ipv6Addr>() {
             Ok(address) => format!("[{address}]"),
@@ -95,14 +95,14 @@ impl Destination {
         }
     }
 
-    /// Return the name of the secret that signs messages to this destination: that of the first grant that covers it and
+    /// Returns the name of the secret that signs messages to this destination: that of the first grant that covers it and
     /// has one.
     pub(crate) fn signing_secret<'g>(&self, grants: &'g [HttpGrant]) -> Option<&'g str> {
         let mut covering = grants.iter().filter(|grant| self.reach_of(grant).is_some());
         covering.find_map(|grant| grant.signing_secret.as_deref())
     }
 
-    /// Return the sentence that refuses this request.
+    /// Returns the sentence that refuses this request.
     pub(crate) fn refusal(&self) -> String {
         format!(
             "{self} is not granted; {}",
@@ -110,7 +110,7 @@ impl Destination {
         )
     }
 
-    /// Return the sentence that refuses this request because its name leads to `address`.
+    /// Returns the sentence that refuses this request because its name leads to `address`.
     pub(crate) fn refusal_of_address(&self, address: IpAddr) -> String {
         let (why, host, is_private) = refused_address(&self.host, address);
         let to_allow = self.to_allow(&host, is_private);

@@ -105,7 +105,7 @@ impl Permit {
 /// Sends a request and returns the head of its response.
 type Sending = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
-/// Return how to send `request` on a new connection. Nothing is sent of it yet.
+/// Returns how to send `request` on a new connection. Nothing is sent of it yet.
 async fn handshake(
     connection: Connection,
     mut request: Request<WasiBody>,

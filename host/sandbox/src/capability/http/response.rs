@@ -13,7 +13,7 @@ use wasmtime_wasi_http::{Error, WasiBody};
 use crate::capability::shared::Shared;
 use crate::limits::{Limits, Resource};
 
-/// Return the longest wait for the head of a response, and between two parts of its body.
+/// Returns the longest wait for the head of a response, and between two parts of its body.
 pub(crate) fn wait_max(limits: &Limits) -> Duration {
     limits.http_wait.min(limits.timeout)
 }

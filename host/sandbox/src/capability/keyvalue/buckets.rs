@@ -15,13 +15,13 @@ pub type Change = (String, Option<Vec<u8>>);
 /// Each operation happens whole or not at all, and is durable when it returns.
 #[async_trait]
 pub trait Buckets: Send + Sync {
-    /// Return the values of `keys`, in their order.
+    /// Returns the values of `keys`, in their order.
     async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>>;
 
-    /// Return which of `keys` exist, in their order.
+    /// Returns which of `keys` exist, in their order.
     async fn exist(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<bool>>;
 
-    /// Return up to `most` keys in the order in which they were first set, each with its position, after the position
+    /// Returns up to `most` keys in the order in which they were first set, each with its position, after the position
     /// `after`.
     async fn keys(
         &self,
@@ -88,7 +88,7 @@ pub enum BucketError {
     Unreachable,
 }
 
-/// Return the bytes that an entry counts for.
+/// Returns the bytes that an entry counts for.
 pub fn entry_bytes(key: &str, value: &[u8]) -> u64 {
     ENTRY_OVERHEAD_BYTES + key.len() as u64 + value.len() as u64
 }
@@ -102,7 +102,7 @@ pub fn check_growth(before: u64, bytes: u64, bytes_max: u64) -> BucketResult<()>
     }
 }
 
-/// Return the number in `value`, which is 0 when there is none, plus `delta`.
+/// Returns the number in `value`, which is 0 when there is none, plus `delta`.
 pub fn add(key: &str, value: Option<&[u8]>, delta: u64) -> BucketResult<u64> {
     let no_number = |why: String| BucketError::NoNumber {
         key: key.to_owned(),

@@ -68,7 +68,7 @@ impl KeyValueView<'_> {
         Ok(Ok(self.table.push(OpenBucket { grant, in_session })?))
     }
 
-    /// Return why `changes` are refused, if they are.
+    /// Returns why `changes` are refused, if they are.
     fn refusal(&self, grant: &BucketGrant, changes: &[Change]) -> Option<store::Error> {
         if !grant.writable {
             self.shared.deny(format!(
@@ -178,7 +178,7 @@ async fn values(
     values.await.map_err(other)
 }
 
-/// Return a page of the keys of a bucket after the position `after`, and whether there are more.
+/// Returns a page of the keys of a bucket after the position `after`, and whether there are more.
 async fn page(
     shared: &Shared,
     grant: &BucketGrant,
@@ -338,7 +338,7 @@ impl KeyValueView<'_> {
     }
 }
 
-/// Return the error of a call with `keys` keys, if they are too many.
+/// Returns the error of a call with `keys` keys, if they are too many.
 fn too_many(keys: usize) -> Option<store::Error> {
     (keys > KEYS_PER_CALL_MAX).then(|| {
         store::Error::Other(format!(
@@ -478,7 +478,7 @@ mod tests {
     use crate::limits::Limits;
     use crate::world::World;
 
-    /// Return what the calls of a task share that is granted the bucket `state` in `memory`.
+    /// Returns what the calls of a task share that is granted the bucket `state` in `memory`.
     fn shared(memory: &Arc<MemoryBuckets>) -> Shared {
         let grants = Grants {
             keyvalue: vec![BucketGrant {

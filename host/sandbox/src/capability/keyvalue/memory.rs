@@ -40,7 +40,7 @@ impl MemoryBucket {
         }
     }
 
-    /// Return the bytes after `changes`. The last change of a key counts.
+    /// Returns the bytes after `changes`. The last change of a key counts.
     fn bytes_after(&self, changes: &[Change]) -> u64 {
         let mut bytes = self.bytes;
         let last: BTreeMap<&String, &Option<Vec<u8>>> =
@@ -70,7 +70,7 @@ impl MemoryBuckets {
         }
     }
 
-    /// Return all entries: namespace, key, value. Empty buckets are left out.
+    /// Returns all entries: namespace, key, value. Empty buckets are left out.
     pub fn all(&self) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let values = |bucket: &MemoryBucket| {

@@ -81,7 +81,7 @@ impl BucketSession {
         self.bytes
     }
 
-    /// Return at most how many more bytes the session takes after `changes`.
+    /// Returns at most how many more bytes the session takes after `changes`.
     pub(crate) fn growth(&self, changes: &[Change]) -> u64 {
         let keys: BTreeSet<&String> = changes.iter().map(|(key, _)| key).collect();
         let old = keys.into_iter().filter_map(|key| {
@@ -144,13 +144,13 @@ impl BucketSession {
         self.writes.insert(key, Written { write, place });
     }
 
-    /// Return whether `key`, which the bucket has, keeps its position.
+    /// Returns whether `key`, which the bucket has, keeps its position.
     pub(crate) fn keeps_position(&self, key: &str) -> bool {
         let write = self.writes.get(key).map(|written| &written.write);
         !matches!(write, Some(Write::Delete | Write::Replace(_)))
     }
 
-    /// Return the keys that have a value in the session, after the place `after`, in the order of their places.
+    /// Returns the keys that have a value in the session, after the place `after`, in the order of their places.
     pub(crate) fn set_keys(&self, after: u64) -> Vec<SetKey<'_>> {
         let set = self.writes.iter().filter_map(|(key, written)| {
             let is_set = written.write != Write::Delete && written.place > after;
@@ -165,12 +165,12 @@ impl BucketSession {
         set
     }
 
-    /// Return whether the session changes nothing.
+    /// Returns whether the session changes nothing.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Return the keys whose values the commit needs: those that the session has read, and those that it increments.
+    /// Returns the keys whose values the commit needs: those that the session has read, and those that it increments.
     pub fn keys_to_check(&self) -> Vec<&str> {
         let added = self.writes.iter();
         let added = added.filter(|(_, written)| matches!(written.write, Write::Add(_)));
@@ -197,7 +197,7 @@ impl BucketSession {
         }
     }
 
-    /// Return the changes of the session in their order, with the `sums` of [`BucketSession::check`].
+    /// Returns the changes of the session in their order, with the `sums` of [`BucketSession::check`].
     pub fn changes(&self, sums: &BTreeMap<String, u64>) -> Vec<Change> {
         let mut writes: Vec<(&String, &Written)> = self.writes.iter().collect();
         writes.sort_unstable_by_key(|(_, written)| written.place);

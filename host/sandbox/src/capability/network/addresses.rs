@@ -23,7 +23,7 @@ words! {
 }
 
 impl AddressKind {
-    /// Return the kind of `address`. An IPv4 address inside an IPv6 address counts as itself.
+    /// Returns the kind of `address`. An IPv4 address inside an IPv6 address counts as itself.
     pub(crate) fn of(address: IpAddr) -> AddressKind {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -84,7 +84,7 @@ const RANGES_V6: [(Ipv6Addr, u32, AddressKind); 16] = [
     (v6(0x2000, 0, 0), 3, AddressKind::Public),
 ];
 
-/// Return the address `first:second::last`.
+/// Returns the address `first:second::last`.
 const fn v6(first: u16, second: u16, last: u16) -> Ipv6Addr {
     Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, last)
 }
@@ -116,7 +116,7 @@ fn of_v6(address: Ipv6Addr) -> AddressKind {
     kind_in(&RANGES_V6, same_bits).unwrap_or(AddressKind::Reserved)
 }
 
-/// Return the kind of the first of `ranges` that has an address, of whose bits the first `same_bits` are those of a
+/// Returns the kind of the first of `ranges` that has an address, of whose bits the first `same_bits` are those of a
 /// range's first address.
 fn kind_in<A>(
     ranges: &[(A, u32, AddressKind)],

@@ -22,7 +22,7 @@ pub(crate) struct LeasedStream<S> {
 }
 
 impl<S: Unpin> LeasedStream<S> {
-    /// Return the stream to write to, unless the call is to be dropped.
+    /// Returns the stream to write to, unless the call is to be dropped.
     fn writable(self: Pin<&mut Self>) -> io::Result<Pin<&mut S>> {
         let this = self.get_mut();
         if this.stop.is_dropped() {

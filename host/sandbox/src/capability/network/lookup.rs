@@ -99,7 +99,7 @@ mod tests {
         });
     }
 
-    /// Return lookups in which the name `hangs` has no answer until the sender is dropped.
+    /// Returns lookups in which the name `hangs` has no answer until the sender is dropped.
     fn hanging(wait_max: Duration) -> (mpsc::Sender<()>, Arc<Lookups>) {
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);

@@ -37,7 +37,7 @@ impl Reach {
     }
 }
 
-/// Return how far a grant of `granted`, a host or a pattern of hosts, reaches for `host`. `is_private` is what the grant
+/// Returns how far a grant of `granted`, a host or a pattern of hosts, reaches for `host`. `is_private` is what the grant
 /// says about private addresses. `ip` is the host's address, if the host is one.
 pub(crate) fn host_reach(
     granted: &str,
@@ -79,7 +79,7 @@ pub fn has_private_addresses(host: &str) -> bool {
     host != "*" && host != LOCALHOST && host.parse::<IpAddr>().is_err()
 }
 
-/// Return the kind of the address that `host` is, such as "loopback", if it is one that is not public. A name has none before
+/// Returns the kind of the address that `host` is, such as "loopback", if it is one that is not public. A name has none before
 /// it is looked up.
 pub fn private_address(host: &str) -> Option<&'static str> {
     let host = plain_host(host);
@@ -90,7 +90,7 @@ pub fn private_address(host: &str) -> Option<&'static str> {
     (kind != AddressKind::Public).then_some(kind.as_str())
 }
 
-/// Return why a grant of `host` does not reach `address`, as the end of a sentence, with the host to grant instead, and
+/// Returns why a grant of `host` does not reach `address`, as the end of a sentence, with the host to grant instead, and
 /// whether as a private one.
 pub(crate) fn refused_address(host: &str, address: IpAddr) -> (String, String, bool) {
     let kind = AddressKind::of(address);
@@ -103,7 +103,7 @@ pub(crate) fn refused_address(host: &str, address: IpAddr) -> (String, String, b
     (why, host.to_owned(), has_private_addresses(host))
 }
 
-/// Return `host` in lower case, without the brackets of an IPv6 address and without a final dot.
+/// Returns `host` in lower case, without the brackets of an IPv6 address and without a final dot.
 pub(crate) fn plain_host(host: &str) -> String {
     let host = host
         .strip_prefix('[')

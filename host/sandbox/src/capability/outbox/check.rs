@@ -40,7 +40,7 @@ pub(crate) enum Refusal {
     Invalid(String),
 }
 
-/// Return where `message` goes, if it is a request that may be delivered with `grants`.
+/// Returns where `message` goes, if it is a request that may be delivered with `grants`.
 pub(crate) fn check(message: &OutboxMessage, grants: &Grants) -> Result<Destination, Refusal> {
     let bytes = message.head_bytes();
     if bytes > HEAD_BYTES_MAX {

@@ -74,7 +74,7 @@ pub enum Delivered {
     Failed(String),
 }
 
-/// Return the names of the secrets that a delivery of `message` needs with `grants`.
+/// Returns the names of the secrets that a delivery of `message` needs with `grants`.
 pub fn delivery_secrets(message: &OutboxMessage, grants: &Grants) -> Vec<String> {
     let mut names = Vec::new();
     for (_, value) in &message.headers {
@@ -104,7 +104,7 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
     in_time(wait_max, exchange).await
 }
 
-/// Return what the capabilities of a delivery share.
+/// Returns what the capabilities of a delivery share.
 pub(super) fn shared(call: DeliveryCall) -> Arc<Shared> {
     let limits = Limits {
         http_wait: call.wait_max,
@@ -205,7 +205,7 @@ async fn read_beginning(mut body: WasiBody, bytes: &mut Vec<u8>) -> Ending {
     }
 }
 
-/// Return the seconds of `Retry-After`. A date is not read: the receiver's clock may be wrong.
+/// Returns the seconds of `Retry-After`. A date is not read: the receiver's clock may be wrong.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)

@@ -23,7 +23,7 @@ fn as_text<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl OutboxMessage {
-    /// Return the request by which the message is delivered, before secrets are filled in.
+    /// Returns the request by which the message is delivered, before secrets are filled in.
     pub fn to_request(&self) -> HttpRequest {
         let key = ("idempotency-key".to_owned(), self.id.to_string());
         let headers = self.headers.iter().cloned();
@@ -35,7 +35,7 @@ impl OutboxMessage {
         }
     }
 
-    /// Return what the message takes of the limit `uncommitted`.
+    /// Returns what the message takes of the limit `uncommitted`.
     pub(crate) fn bytes(&self) -> u64 {
         (self.head_bytes() + self.body.len()) as u64
     }

@@ -2,7 +2,7 @@
 
 const BEGIN: &str = "{secret:";
 
-/// Return `value` with the result of `secret` in place of each placeholder.
+/// Returns `value` with the result of `secret` in place of each placeholder.
 ///
 /// # Errors
 ///

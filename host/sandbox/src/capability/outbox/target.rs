@@ -6,7 +6,7 @@ use crate::capability::http::destination::{Destination, default_port};
 use crate::capability::network::reach::{has_private_addresses, plain_host, private_address};
 use crate::grants::{Grants, HttpGrant};
 
-/// Return the grants for requests to `url` alone. Without `is_private`, a name may lead to public addresses only.
+/// Returns the grants for requests to `url` alone. Without `is_private`, a name may lead to public addresses only.
 ///
 /// # Errors
 /// A clause, when it is no address, or one that is not public although `is_private` is false.
@@ -22,7 +22,7 @@ pub fn grants_to(url: &str, is_private: bool) -> Result<Grants, String> {
     grants_for(destination, is_private)
 }
 
-/// Return the grants for e-mails by the server `url` alone, as [`grants_to`] does.
+/// Returns the grants for e-mails by the server `url` alone, as [`grants_to`] does.
 ///
 /// # Errors
 /// A clause, as that of [`grants_to`].

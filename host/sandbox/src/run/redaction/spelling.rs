@@ -3,7 +3,7 @@
 /// The longest spelling of one letter: two surrogates, or four percent-encoded bytes.
 pub(super) const SPELLING_BYTES_MAX: usize = 12;
 
-/// Return each letter that `text` may be read to begin with, in lower case as far as it is ASCII, and its bytes.
+/// Returns each letter that `text` may be read to begin with, in lower case as far as it is ASCII, and its bytes.
 pub(super) fn readings(text: &str) -> impl Iterator<Item = (char, usize)> {
     let as_it_is = text.chars().next();
     let in_form = text.starts_with('+').then_some((' ', 1));
@@ -18,7 +18,7 @@ pub(super) fn readings(text: &str) -> impl Iterator<Item = (char, usize)> {
     .map(|(letter, bytes)| (letter.to_ascii_lowercase(), bytes))
 }
 
-/// Return the letter whose JSON escape `text` begins with, and the bytes of the escape.
+/// Returns the letter whose JSON escape `text` begins with, and the bytes of the escape.
 fn unescaped(text: &str) -> Option<(char, usize)> {
     let escape = text.strip_prefix('\\')?;
     let letter = match escape.chars().next()? {
@@ -45,7 +45,7 @@ fn unescaped(text: &str) -> Option<(char, usize)> {
     Some((letter, 2))
 }
 
-/// Return the letter that `text` begins with in percent-encoding, and the bytes of its encoding.
+/// Returns the letter that `text` begins with in percent-encoding, and the bytes of its encoding.
 fn percent_decoded(text: &str) -> Option<(char, usize)> {
     let mut utf8 = [0; 4];
     let triples = text.as_bytes().chunks_exact(3);

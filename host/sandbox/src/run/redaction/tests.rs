@@ -227,7 +227,7 @@ fn spells(part: &str, letter: char) -> bool {
     is_it(part) || is_escaped || is_encoded || (part == "+" && letter == ' ')
 }
 
-/// Return every place where `letters` end that stand in `text` at `place`.
+/// Returns every place where `letters` end that stand in `text` at `place`.
 fn ends(text: &str, place: usize, letters: &[char]) -> BTreeSet<usize> {
     letters
         .iter()

@@ -327,7 +327,7 @@ fn a_due_launch_is_admitted_at_its_fire_time() {
     }
 }
 
-/// Return how many launches are active, and how many launches on time are queued, at most.
+/// Returns how many launches are active, and how many launches on time are queued, at most.
 fn limits(policies: &Policies) -> (usize, usize) {
     let waiting = match policies.overlap {
         Overlap::Skip | Overlap::Allow | Overlap::TerminateOther => 0,

@@ -342,7 +342,7 @@ impl fmt::Display for DefaultValue {
     }
 }
 
-/// Return the reference of all policies: a table in Markdown.
+/// Returns the reference of all policies: a table in Markdown.
 fn reference() -> String {
     let mut table = "| policy | value | default | meaning |\n|---|---|---|---|\n".to_owned();
     for (key, spec) in Policy::WORDS.iter().zip(TABLE) {

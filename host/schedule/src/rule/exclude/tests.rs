@@ -4,7 +4,7 @@ use super::super::testing::*;
 use super::super::{RuleKind, RuleText};
 use campanile_model::clock::Timestamp;
 
-/// Return the first slots of a UTC rule in 2026 without its exclusions, as `MM-DDTHH:MM`.
+/// Returns the first slots of a UTC rule in 2026 without its exclusions, as `MM-DDTHH:MM`.
 fn first(kind: RuleKind, expression: &str, exclude: &[&str], count: usize) -> Vec<String> {
     let text = RuleText {
         exclude: exclude.iter().map(|item| (*item).to_owned()).collect(),

@@ -12,7 +12,7 @@ use super::reading::Reading;
 use super::{DAY, END, MINUTE, compare_counts, offset};
 use campanile_model::clock::Timestamp;
 
-/// Return the instants of a local time, from the answers of chrono-tz for every minute around it.
+/// Returns the instants of a local time, from the answers of chrono-tz for every minute around it.
 fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
     let found = tz.from_local_datetime(&local);
     if let (Some(first), Some(second)) = (found.earliest(), found.latest()) {
@@ -38,7 +38,7 @@ fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
     moved.then_some(end.timestamp()).into_iter().collect()
 }
 
-/// Return an interval with random overrides and exclusions, and its anchor in seconds.
+/// Returns an interval with random overrides and exclusions, and its anchor in seconds.
 fn random_interval(random: &mut StdRng, tz: Tz, expression: String) -> (RuleText, i64) {
     // Whole minutes, so that a gap can be measured in minutes.
     let anchor = random_start(random, tz, DAY) / MINUTE * MINUTE;
@@ -134,7 +134,7 @@ fn intervals_of_elapsed_time_agree_with_counting_from_the_anchor() {
     }
 }
 
-/// Return the same day `months` later, or the last day of a shorter month.
+/// Returns the same day `months` later, or the last day of a shorter month.
 fn clamped_months(local: NaiveDateTime, months: u32) -> NaiveDateTime {
     let month = local.month0() + months;
     let first = local.with_day(1).unwrap();

@@ -39,7 +39,7 @@ pub(super) fn random_zone(random: &mut StdRng) -> Tz {
     }
 }
 
-/// Return the clock changes of a zone, from a look at every day.
+/// Returns the clock changes of a zone, from a look at every day.
 pub(super) fn changes(tz: Tz) -> &'static [i64] {
     static KNOWN: Mutex<BTreeMap<&str, &[i64]>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ fn first_with_new_offset(tz: Tz, day: i64) -> i64 {
     after
 }
 
-/// Return an instant, mostly less than `length` seconds before a clock change, or in the hours after
+/// Returns an instant, mostly less than `length` seconds before a clock change, or in the hours after
 /// it, where a second pass may be.
 pub(super) fn random_start(random: &mut StdRng, tz: Tz, length: i64) -> i64 {
     let changes = changes(tz);
@@ -127,7 +127,7 @@ fn random_quartz_day(random: &mut StdRng, day: u32) -> String {
     }
 }
 
-/// Return an expression with times of day at which clocks change.
+/// Returns an expression with times of day at which clocks change.
 fn random_expression(random: &mut StdRng, seconds: bool) -> String {
     let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.7), (4, 0.9), (5, 0.7)]
         .into_iter()
@@ -143,7 +143,7 @@ fn random_expression(random: &mut StdRng, seconds: bool) -> String {
     fields.join(" ")
 }
 
-/// Return an exclusion near `start`.
+/// Returns an exclusion near `start`.
 fn random_exclusion(random: &mut StdRng, start: i64) -> String {
     let date = |day: i64| {
         let time = DateTime::from_timestamp(start + day * DAY, 0).unwrap();
@@ -169,7 +169,7 @@ fn random_exclusion(random: &mut StdRng, start: i64) -> String {
     }
 }
 
-/// Return a rule with random overrides and exclusions, for times from `start` on.
+/// Returns a rule with random overrides and exclusions, for times from `start` on.
 pub(super) fn random_text(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> RuleText {
     let mut text = RuleText::new(
         RuleKind::Cron,

@@ -6,7 +6,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Return the instant this many minutes after the start of a day.
+/// Returns the instant this many minutes after the start of a day.
 pub(in crate::admin::backfill) fn minute(minute: u64) -> Timestamp {
     time("2026-01-01T00:00:00Z").plus(Duration::from_secs(60 * minute))
 }
