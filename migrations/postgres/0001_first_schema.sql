@@ -346,7 +346,7 @@ CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND 
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
 -- launch::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
--- backfills::launch_totals, backfills::skip_unstarted
+-- backfills::launch_totals, launch::withdraw_backfill
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- launch::window_of_failures, launch::newest_failures
 CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');

@@ -301,8 +301,8 @@ async fn a_schedule_is_added_disabled(place: Place) {
     // Slots of the pause are skipped, not caught up.
     let launches = site.launches("off");
     let of_pause = |row: &&Value| {
-        let last = text(&row["last_scheduled_time"]).parse::<Timestamp>();
-        last.expect("a time") < resumed_after
+        let first = text(&row["scheduled_time"]).parse::<Timestamp>();
+        first.expect("a time") < resumed_after
     };
     let mut of_pause = launches.iter().filter(of_pause);
     assert!(

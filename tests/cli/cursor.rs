@@ -68,7 +68,7 @@ async fn a_cursor_ahead_of_the_clock_is_reported_at_once_and_reset(place: Place)
     let mut host = site.serve();
     let line = host.wait_for_line("ahead of the clock");
     assert!(
-        line.contains("`x`") && line.contains("campanile schedule reset-cursor x"),
+        line.contains("schedule=x") && line.contains("campanile schedule reset-cursor x"),
         "{line}"
     );
     let noticed = events(&site, "cursor_ahead");

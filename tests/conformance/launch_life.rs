@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, RunId};
+use campanile_model::ids::{BackfillId, HostId, LaunchKind, RunId};
 use campanile_model::life::{ACTIVE, Arrow, IDLE, Life, NOT_RUNNING, QUEUED};
 use campanile_model::status::Displaced;
 use campanile_store::launch::{
@@ -12,13 +12,21 @@ use campanile_store::launch::{
 };
 use campanile_store::{Decision, FailureKind, LaunchStatus, Tx};
 use campanile_tests::{TestDb, on_both};
+use uuid::Uuid;
 
 use crate::fixtures::{at, host_with_schedules, launch, lease_until};
 
-on_both!(every_arrow_does_to_a_row_what_it_does_to_a_life);
+on_both!(
+    every_arrow_does_to_a_row_what_it_does_to_a_life,
+    launches_that_end_together_end_as_arrows_say,
+    a_launch_that_never_runs_is_reopened_as_often_as_its_life_says,
+);
 
 /// When launches are decided and claimed.
 const BEGIN: u64 = 20;
+
+/// The backfill of all launches.
+const BACKFILL: BackfillId = BackfillId(Uuid::from_u128(0xD000));
 
 /// The arrows away from a decision of the lives that are tried.
 const DEPTH: usize = 3;
@@ -171,6 +179,57 @@ async fn every_arrow_does_to_a_row_what_it_does_to_a_life(test: TestDb) {
     }
 }
 
+/// Two statements end launches all at once after a restore, and one those of a backfill.
+async fn launches_that_end_together_end_as_arrows_say(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let now = at(BEGIN + 1);
+    for (life, path) in lives() {
+        for is_cancelled in [false, true] {
+            let mut tx = test.write().await;
+            let mut row = Row::begin(&mut tx, host, path.beginning).await;
+            for arrow in &path.arrows {
+                row.follow(&mut tx, *arrow).await;
+            }
+            let ended = if is_cancelled {
+                launch::withdraw_backfill(&mut tx, BACKFILL, now)
+                    .await
+                    .unwrap();
+                life.after(Arrow::Withdraw)
+            } else {
+                launch::abandon_all(&mut tx, "restored", "restored", now)
+                    .await
+                    .unwrap();
+                launch::skip_all_queued(&mut tx, "restored", now)
+                    .await
+                    .unwrap();
+                let abandoned = life.after(Arrow::GiveUp(LaunchStatus::Abandoned));
+                abandoned.or(life.after(Arrow::EndEarly(QUEUED)))
+            };
+            let after = row.life(&mut tx).await;
+            assert_eq!(
+                after,
+                ended.unwrap_or(life),
+                "{is_cancelled} after {path:?}"
+            );
+        }
+    }
+}
+
+/// Far more often than the lives above.
+async fn a_launch_that_never_runs_is_reopened_as_often_as_its_life_says(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    let mut row = Row::begin(&mut tx, host, BEGINNINGS[0]).await;
+    let mut life = row.life(&mut tx).await;
+    for round in 0..105 {
+        let arrow = Arrow::Reopen { took_long: false };
+        row.follow(&mut tx, arrow).await;
+        life = life.after(arrow).unwrap();
+        assert_eq!(row.life(&mut tx).await, life, "{round}");
+    }
+    assert_eq!(life.recoveries, 100);
+}
+
 /// A launch in the database.
 struct Row {
     launch: NewLaunch,
@@ -182,6 +241,8 @@ impl Row {
         let launch = NewLaunch {
             decision: beginning.decision,
             reason: (beginning.decision == Decision::Skipped).then_some("overlap"),
+            kind: LaunchKind::Backfill,
+            backfill_id: Some(BACKFILL),
             ..launch(1, BEGIN)
         };
         let claim = beginning.fence.map(|fence| NewClaim {

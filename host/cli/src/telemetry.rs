@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fmt::{Debug, Result as FmtResult};
+use std::fmt::{Debug, Display, Result as FmtResult};
 use std::io;
 
 use crate::environment;
@@ -11,7 +11,8 @@ use crate::progress::Stderr;
 use campanile_model::text::{printable, printable_json, printable_line, printable_lines};
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -53,12 +54,13 @@ pub enum LogFormat {
 ///
 /// Returns an error if `CAMPANILE_LOG` isn't a valid filter, or if this process already has a log.
 pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
-    let filter = filter(std::env::var_os(environment::LOG).as_deref(), is_verbose)?;
+    let text = std::env::var_os(environment::LOG);
+    let (by_field, targets) = filter(text.as_deref(), is_verbose)?;
     let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must not end with the reader of its log.
         .log_internal_errors(false)
         .with_writer(|| Stderr);
-    let log = tracing_subscriber::registry().with(filter);
+    let log = tracing_subscriber::registry().with(by_field).with(targets);
     let done = match format {
         LogFormat::Human => {
             let fields = debug_fn(write_field).delimited(" ");
@@ -81,6 +83,10 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> Fmt
     let text = format!("{value:?}");
     match field.name() {
         "message" => writer.write_str(&printable_lines(&text)),
+        // A value must not look like another span.
+        name if text.contains(['{', '}']) && !text.starts_with('"') => {
+            write!(writer, "{name}={:?}", printable_line(&text))
+        }
         name => write!(writer, "{name}={}", printable_line(&text)),
     }
 }
@@ -100,26 +106,43 @@ impl<W: io::Write> io::Write for JsonWriter<W> {
     }
 }
 
-fn filter(text: Option<&OsStr>, is_verbose: bool) -> Result<EnvFilter, String> {
+/// What the log shows: first by the fields of spans, if the filter names any, then by targets alone.
+type Filter = (Option<EnvFilter>, Targets);
+
+fn filter(text: Option<&OsStr>, is_verbose: bool) -> Result<Filter, String> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
         _ => Cow::Borrowed(DEFAULT),
     };
-    let wrong = |error: ParseError| {
+    let wrong = |error: &dyn Display| {
         let text = printable(&text);
         format!(
             "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`, or one field of a span, as in `info,[run{{schedule=nightly}}]=debug`"
         )
     };
-    // The parser expects no spaces around a directive.
-    let directives = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
-    EnvFilter::builder().parse(&directives).map_err(wrong)?;
-    // Of two directives for one target, the last one holds.
-    let mut all = format!("{},{directives}", of_libraries());
-    if is_verbose {
-        all = format!("{all},{VERBOSE}");
+    // The parser expects no spaces around a directive. Of two directives for one target, the last one holds.
+    let own = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
+    let verbose = if is_verbose { VERBOSE } else { "" };
+    let all = format!("{},{own},{verbose}", of_libraries());
+    let all = all.trim_end_matches(',');
+    if !text.contains('[') {
+        own.parse::<Targets>().map_err(|error| wrong(&error))?;
+        let targets = all.parse().map_err(|error: ParseError| wrong(&error))?;
+        return Ok((None, targets));
     }
-    EnvFilter::builder().parse(all).map_err(wrong)
+    let parse = |text: &str| EnvFilter::builder().parse(text);
+    parse(&own).map_err(|error| wrong(&error))?;
+    let by_field = parse(all).map_err(|error| wrong(&error))?;
+    // Within a span that a filter names, the former lets lines of libraries through too.
+    let named = own
+        .split(',')
+        .filter(|it| it.contains('=') && !it.contains(['[', ']', '{', '}']));
+    let named: String = named.map(|it| format!(",{it}")).collect();
+    let libraries = format!("trace,{}{named}", of_libraries());
+    let libraries = libraries
+        .parse()
+        .map_err(|error: ParseError| wrong(&error))?;
+    Ok((Some(by_field), libraries))
 }
 
 #[cfg(test)]
@@ -151,8 +174,8 @@ mod tests {
             .with_target(false)
             .with_ansi(false);
         let to = written.clone();
-        let filter = filter(Some(OsStr::new(filter_text)), false).unwrap();
-        let log = tracing_subscriber::registry().with(filter);
+        let (by_field, targets) = filter(Some(OsStr::new(filter_text)), false).unwrap();
+        let log = tracing_subscriber::registry().with(by_field).with(targets);
         let guard = match format {
             LogFormat::Human => {
                 let fields = debug_fn(write_field).delimited(" ");
@@ -240,8 +263,9 @@ mod tests {
     #[test]
     fn libraries_are_quiet_unless_they_are_named() {
         let enabled = |filter_text: Option<&str>| {
-            let filter = filter(filter_text.map(OsStr::new), false).unwrap();
-            let _log = tracing_subscriber::registry().with(filter).set_default();
+            let (by_field, targets) = filter(filter_text.map(OsStr::new), false).unwrap();
+            let log = tracing_subscriber::registry().with(by_field).with(targets);
+            let _log = log.set_default();
             [
                 tracing::enabled!(target: "campanile_engine::run", Level::DEBUG),
                 tracing::enabled!(target: "sqlx::query", Level::DEBUG),
@@ -259,6 +283,32 @@ mod tests {
             enabled(Some("info,sqlx=debug")),
             [false, true, false, false]
         );
+    }
+
+    #[test]
+    fn libraries_are_quiet_within_a_span_that_a_filter_names() {
+        let work = || {
+            let _run = tracing::error_span!("run", schedule = "nightly").entered();
+            tracing::debug!("called");
+            tracing::debug!(target: "sqlx::query", "SELECT");
+        };
+        for (filter_text, lines) in [
+            ("info,[run{schedule=nightly}]=debug", 1),
+            ("info,[run{schedule=nightly}]=debug,sqlx=debug", 2),
+        ] {
+            let written = logged(LogFormat::Json, filter_text, work);
+            assert_eq!(written.lines().count(), lines, "{filter_text}: {written}");
+        }
+    }
+
+    #[test]
+    fn a_value_looks_like_no_span() {
+        let written = logged(LogFormat::Human, DEFAULT, || {
+            let path = "/x}:run{schedule=nightly}:";
+            let _span = tracing::error_span!("request", path = %path).entered();
+            tracing::warn!("refused");
+        });
+        assert!(written.contains("path=\"/x}:run"), "{written}");
     }
 
     #[test]

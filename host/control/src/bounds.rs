@@ -1,4 +1,5 @@
-//! Inputs with bounds, enforced on every way in: options, request bodies, queries and tool arguments.
+//! Spans and numbers with bounds, enforced on every way in: options, request bodies, queries and tool arguments. Texts are bounded where
+//! they are used: notes by `check_note`, the arguments of assistants by the bounds of `mcp` in the server.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};

@@ -5,7 +5,7 @@
 
 use crate::status::{Decision, LaunchStatus};
 
-/// Launches given up by recovery without ever being claimed keep most of the run numbers, which fit in one byte, for runs.
+/// Beyond this, reopening a launch without a run doesn't count: run numbers fit in one byte, and runs need them.
 const UNCLAIMED_RECOVERIES_MAX: i64 = 100;
 
 /// What decides about a launch's further life.

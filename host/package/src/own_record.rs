@@ -205,10 +205,13 @@ impl OwnRecord {
             let mut packages = self.lock();
             let is_full = !packages.contains_key(name) && packages.len() >= NAMES_MAX;
             // The folder has fewer packages: one of these has no file.
-            let mut gone = packages.iter().filter(|(_, known)| {
-                is_full && known.sidecar.is_none() && known.against.is_empty()
-            });
-            let dropped = gone.next().map(|(name, _)| name.clone());
+            let is_gone = |known: &Known| known.sidecar.is_none() && known.against.is_empty();
+            let dropped = if is_full {
+                let mut gone = packages.iter().filter(|(_, known)| is_gone(known));
+                gone.next().map(|(name, _)| name.clone())
+            } else {
+                None
+            };
             if let Some(dropped) = &dropped {
                 packages.remove(dropped);
             }

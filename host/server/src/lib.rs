@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `routes` has the table of all routes: the router and the OpenAPI document are made from it. `pages` has those of the pages. A handler reads the database,
-//! or calls the same function of the engine as the command of the same name. No host needs the server to launch.
+//! or runs the same order or question of `campanile-control` as the command of the same name. No host needs the server to launch.
 
 // Bad input ends in a problem for the client, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -40,6 +40,8 @@ struct Client {
 #[derive(Debug)]
 struct Count {
     refused: u64,
+    /// How many of them have a line of their own in the log.
+    logged: u64,
     /// The last refused request, and why.
     request: String,
     why: String,
@@ -51,6 +53,7 @@ struct Count {
 pub(crate) struct Due {
     client: Client,
     refused: u64,
+    logged: u64,
     /// The route of the last request.
     pub request: String,
     pub detail: String,
@@ -73,15 +76,15 @@ impl Due {
 }
 
 impl Due {
-    /// Logs how many requests were refused; of a single one, the log has a line already.
+    /// Logs how many requests were refused, unless each has a line in the log.
     pub(crate) fn log(&self) {
-        if self.refused > 1 {
+        if self.refused > self.logged {
             let Client {
                 principal, address, ..
             } = &self.client;
             let (refused, request) = (self.refused, &self.request);
             let address = address.as_deref().map(display);
-            tracing::warn!(%principal, address, refused, %request, "refused more requests");
+            tracing::warn!(%principal, address, refused, %request, "refused requests");
         }
     }
 }
@@ -132,12 +135,14 @@ impl Refusals {
         };
         let count = all.entry(client).or_insert_with(|| Count {
             refused: 0,
+            logged: 0,
             request: String::new(),
             why: String::new(),
             recorded_at: None,
         });
         let is_first = count.refused == 0 && count.recorded_at.is_none();
         count.refused += 1;
+        count.logged += u64::from(is_first);
         request.clone_into(&mut count.request);
         why.clone_into(&mut count.why);
         is_first
@@ -156,6 +161,7 @@ impl Refusals {
         let taken = due.map(|(client, count)| {
             count.recorded_at = Some(now);
             let refused = std::mem::take(&mut count.refused);
+            let logged = std::mem::take(&mut count.logged);
             let detail = match refused {
                 1 => format!("it was refused: {}", count.why),
                 _ => format!(
@@ -167,6 +173,7 @@ impl Refusals {
             Due {
                 client: client.clone(),
                 refused,
+                logged,
                 request: count.request.clone(),
                 detail,
             }
@@ -178,6 +185,7 @@ impl Refusals {
     pub(crate) fn put_back(&self, due: Due) {
         if let Some(count) = self.locked().get_mut(&due.client) {
             count.refused += due.refused;
+            count.logged += due.logged;
             count.recorded_at = None;
         }
     }
@@ -231,7 +239,9 @@ mod tests {
         let due = |seconds| refusals.take_due(start + Duration::from_secs(seconds), false);
         assert_eq!(due(0), []);
         assert!(refusals.count(client(1), "GET /a", "no"));
-        assert_eq!(due(1)[0].detail, "it was refused: no");
+        let first = due(1);
+        assert_eq!(first[0].detail, "it was refused: no");
+        assert_eq!((first[0].refused, first[0].logged), (1, 1));
         for _ in 0..1_000 {
             assert!(!refusals.count(client(1), "GET /b", "no"));
         }
@@ -241,6 +251,7 @@ mod tests {
         assert_eq!(due(60), []);
         let third = due(61);
         assert_eq!((third.len(), third[0].refused), (1, 1_000));
+        assert_eq!(third[0].logged, 0, "the event's line is the only one");
         assert_eq!(third[0].request, "GET /b");
         refusals.put_back(third.into_iter().next().unwrap());
         assert_eq!(due(62)[0].refused, 1_000);

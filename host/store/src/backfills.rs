@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::{statements, update_launches};
+use super::sql::statements;
 use super::types::{json_text, optional_stored_json, storable};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
@@ -176,9 +176,4 @@ statements! {
         UNION SELECT scheduled_time, scheduled_time FROM launch
             WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
                 AND (kind = 'backfill' OR retry_of IS NOT NULL) AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
-
-    /// Skip the launches of a backfill that have not started; return how many. Started launches continue.
-    pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute
-        update_launches!("status = 'skipped', reason = 'cancelled', finished_at = $2",
-        "backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 }

@@ -27,6 +27,7 @@ mod search;
 
 pub use arrows::{
     abandon_all, claim, end, hand_back, insert, insert_claimed, release, skip_all_queued, withdraw,
+    withdraw_backfill,
 };
 pub use campanile_model::life::Life;
 pub use change::{

@@ -1,4 +1,4 @@
-//! Runs as commands show them.
+//! Runs as commands show them. No table has them: the newest run is in its launch's row, those lost before in `lost_run`.
 
 use std::cmp::Reverse;
 

@@ -525,6 +525,20 @@ mod tests {
         );
     }
 
+    /// A launch's status changes in one file.
+    #[test]
+    fn other_files_change_no_status_of_launches() {
+        for (file, code) in crate::tests::sources() {
+            let one = code.split("UPDATE launch SET").skip(1);
+            let one = one.filter_map(|rest| rest.split("WHERE").next());
+            let all = code.split("update_launches!(\"").skip(1);
+            let all = all.filter_map(|rest| rest.split('"').next());
+            let changes = |set: &str| set.contains("status = ");
+            let is_allowed = ["launch/arrows.rs", "sql.rs"].contains(&file.as_str());
+            assert!(is_allowed || !one.chain(all).any(changes), "{file}");
+        }
+    }
+
     /// Every statement changing many launches must say how it locks them.
     #[test]
     fn launches_are_locked_in_the_order_of_their_ids() {

@@ -1,6 +1,6 @@
 //! `campanile schedule`: define when packages are launched.
 //!
-//! The commands change the database directly; a host that serves it notices within a second.
+//! The commands change the database, which a serving host notices within a second, or with `--server` send the change to a host.
 
 pub(crate) mod backfill;
 pub(crate) mod check;

@@ -18,7 +18,7 @@ use campanile_schedule::rule::Rule;
 use campanile_store::backfills::{self, Backfill};
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{BackfillStatus, Tx, changes};
+use campanile_store::{BackfillStatus, Tx, changes, launch};
 
 /// How many slots one backfill may have.
 const SLOTS_MAX: u64 = 1_000_000;
@@ -237,7 +237,7 @@ pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Re
         let message = format!("the backfill {id} is {} already", found.status);
         return Err(ScheduleError::Conflict(message));
     }
-    let skipped = backfills::skip_unstarted(tx, id, now).await?;
+    let skipped = launch::withdraw_backfill(tx, id, now).await?;
     let detail = format!("{id} by {by}, {} had not begun", counted(skipped, "launch"));
     schedule_admin::cancel_backfill(tx, id, &name, &detail, now).await?;
     changes::bump(tx).await?;

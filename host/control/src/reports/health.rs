@@ -1,4 +1,5 @@
-//! Health: finding out what's wrong with an installation.
+//! Health: finding out what's wrong with an installation. [`find`] sees the record. `add_trouble` of the engine and the callers of
+//! [`find`] add what only they know.
 
 pub mod disk;
 pub mod growth;

@@ -26,6 +26,7 @@ use campanile_package::{Approval, Change, Package, PluginsFolder, Vouched};
 use campanile_store::events::{self, EventKind};
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::{DbError, packages, sidecars};
+use tokio::time::{Instant, timeout_at};
 
 /// The service that follows the plugin folder.
 pub(crate) struct FolderSync {
@@ -113,13 +114,11 @@ const START_WAIT: Duration = Duration::from_secs(10);
 ///
 /// Of a package whose newest file takes longer, the active version is restored.
 pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
-    match tokio::time::timeout(START_WAIT, scan_and_load(ctx, folder)).await {
-        Ok(scanned) => scanned?,
-        Err(_) => {
-            for name in folder.unloaded() {
-                tracing::warn!(package = %name, "the file is not loaded yet; the host starts without it");
-                restore_from_db(ctx, folder, &name).await?;
-            }
+    let mut loading = (ctx, &mut *folder);
+    if !load_within(START_WAIT, &mut loading).await? {
+        for name in folder.unloaded() {
+            tracing::warn!(package = %name, "the file is not loaded yet; the host starts without it");
+            restore_from_db(ctx, folder, &name).await?;
         }
     }
     if folder.is_unusable() {
@@ -127,6 +126,40 @@ pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
     } else {
         Ok(())
     }
+}
+
+/// Files that are being loaded.
+trait Loading {
+    /// Records and applies what has been loaded, and begins to load more. False when nothing is being loaded any more.
+    async fn go_on(&mut self) -> Result<bool>;
+
+    /// Waits for the end of a load. Nothing is lost if the wait is given up.
+    async fn load_ended(&mut self);
+}
+
+impl Loading for (&Ctx, &mut PluginsFolder) {
+    async fn go_on(&mut self) -> Result<bool> {
+        scan(self.0, self.1).await?;
+        Ok(self.1.is_loading())
+    }
+
+    async fn load_ended(&mut self) {
+        self.1.load_ended().await;
+    }
+}
+
+/// Loads files for `wait`, returning whether all are loaded.
+///
+/// Only waiting for loads is cut short. A package being recorded is already active in memory, so dropping that halfway would leave it
+/// active here and unknown to the database, and no later scan would see a difference.
+async fn load_within(wait: Duration, loading: &mut impl Loading) -> Result<bool> {
+    let until = Instant::now() + wait;
+    while loading.go_on().await? {
+        if timeout_at(until, loading.load_ended()).await.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Restores the packages that this host had before, when its folder cannot be used.
@@ -447,4 +480,36 @@ async fn activate_recorded(ctx: &Ctx, change: Change) -> Result {
     };
     // When an operator decided meanwhile, that decision has woken the next scan.
     activate(ctx, new, &change, None).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each load takes a second, and recording it 20.
+    #[derive(Default)]
+    struct Slow {
+        begun: u32,
+        recorded: u32,
+    }
+
+    impl Loading for Slow {
+        async fn go_on(&mut self) -> Result<bool> {
+            self.begun += 1;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            self.recorded += 1;
+            Ok(true)
+        }
+
+        async fn load_ended(&mut self) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_package_that_is_being_recorded_when_the_wait_ends_is_recorded() {
+        let mut slow = Slow::default();
+        assert!(!load_within(START_WAIT, &mut slow).await.unwrap());
+        assert_eq!((slow.begun, slow.recorded), (1, 1));
+    }
 }

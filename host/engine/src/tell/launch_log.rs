@@ -17,7 +17,7 @@ use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launch::{Finish, NewLaunch, RunEnd};
 use campanile_store::{Db, Decision, schedules};
-use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 /// The most lines in a span of [`SPAN`].
 const LINES_MAX: usize = 20;
@@ -108,7 +108,8 @@ impl LaunchLog {
     pub(crate) async fn ended<'e>(&self, db: &Db, ends: impl Iterator<Item = &'e Finish>) {
         let is_logged = |end: &&Finish| match &end.end {
             RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(),
-            RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
+            // A filter by field decides within the span.
+            RunEnd::Succeeded { .. } => LevelFilter::current() >= LevelFilter::DEBUG,
             RunEnd::Waiting { .. } => false,
         };
         let count = |end: &&Finish| lock(&self.0).ended.count(&end.end);

@@ -4,14 +4,14 @@
 //! |---|---|---|---|
 //! | `run` | error | `schedule`, `launch`, `run` | executing a run, and the line about its end |
 //! | `decision` | error | `schedule`, `launch` | one line about a launch that doesn't run, or about a schedule |
-//! | `delivery` | error | `message`, and `package` with `launch`, or `channel` with `rule` | delivering a message once |
+//! | `delivery` | error | `id`, and `package` with `launch`, or `channel` with `rule` | delivering a message once |
 //! | `call` | debug | `task`, `attempt` | calling a task, within `run` |
 //! | `tick` | debug | `service`, `host` | one step of a service |
 //!
 //! `campanile-server` adds `request`.
 //!
-//! Those saying what a line is about are at the level error, kept by every filter but `off`: a warning without its run is of little
-//! use, whatever the filter. They cost about two microseconds for each run, formatting the ids once. Those saying which step is
+//! Those saying what a line is about are at the level error, kept by every filter with a level for all of Campanile: a warning without
+//! its run is of little use. They cost about two microseconds for each run, formatting the ids once. Those saying which step is
 //! under way are at the level debug: usually off, they cost an atomic load. A filter naming one of their fields turns them on.
 //!
 //! Spans outliving the step that begins them have no parent. So `run` and `delivery` come first in every line.
@@ -34,12 +34,12 @@ pub(crate) fn decision(schedule: Option<&str>, launch: Option<LaunchId>) -> Span
 
 /// The span of a message of the outbox being delivered.
 pub(crate) fn outbox_delivery(message: MessageId, package: &str, launch: LaunchId) -> Span {
-    error_span!(parent: None, "delivery", %message, %package, %launch)
+    error_span!(parent: None, "delivery", id = %message, %package, %launch)
 }
 
 /// The span of a message about alerts being delivered.
 pub(crate) fn alert_delivery(message: MessageId, channel: &str, rule: &str) -> Span {
-    error_span!(parent: None, "delivery", %message, %channel, %rule)
+    error_span!(parent: None, "delivery", id = %message, %channel, %rule)
 }
 
 /// The span of a task's call.

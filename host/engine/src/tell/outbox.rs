@@ -233,7 +233,7 @@ fn dead_event(dead: &DeadMessage) -> NewEvent {
     );
     tracing::warn!(
         package = %dead.package,
-        message = %dead.id,
+        id = %dead.id,
         attempts = dead.attempts,
         error = last,
         "gave up a message; `campanile outbox retry {}` delivers it again",

@@ -6,7 +6,7 @@ pub(crate) mod describe;
 pub(crate) mod program;
 pub(crate) mod redaction;
 mod report;
-mod time;
+pub(crate) mod time;
 mod trap;
 #[expect(
     clippy::result_large_err,

@@ -352,7 +352,8 @@ fn bound(property: &mut Value) {
         property["maxItems"] = json!(VALUES_MAX);
         bound(&mut property["items"]);
     } else if is_type(property, "string") {
-        property["maxLength"] = json!(TEXT_CHARS_MAX);
+        let own = property["maxLength"].as_u64().unwrap_or(u64::MAX);
+        property["maxLength"] = json!(own.min(TEXT_CHARS_MAX as u64));
     }
 }
 

@@ -12,7 +12,7 @@ use super::change::{
 use crate::sql::{Batch, RowLocks, statements, update_launches};
 use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId, ScheduleId};
+use campanile_model::ids::{BackfillId, HostId, LaunchId, ScheduleId};
 use campanile_model::status::LaunchStatus;
 
 /// Ends launches that another one of their schedule displaces. A launch that no host ever claimed is skipped.
@@ -137,6 +137,11 @@ statements! {
     pub async fn withdraw(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
         update_launches!("status = 'skipped', reason = $2, finished_at = $3",
         "schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
+
+    /// Skips every launch of a backfill that is queued or was never claimed, returning how many. Started launches continue.
+    pub async fn withdraw_backfill(backfill: BackfillId, now: Timestamp) -> u64 = execute
+        update_launches!("status = 'skipped', reason = 'cancelled', finished_at = $2",
+        "backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 
     /// Ends a launch that isn't running, returning its status. `None` if it is running or has ended.
     pub async fn end(launch: LaunchId, message: &str, now: Timestamp) -> Option<LaunchStatus> = value

@@ -73,18 +73,25 @@ const FAILURES: [LaunchStatus; 4] = [
 
 impl LaunchFilter<'_> {
     fn matches(&self, launch: &Candidate) -> bool {
+        // Each field, so that none is forgotten. The window has the launches of the schedule.
+        let LaunchFilter {
+            schedule: _,
+            statuses,
+            kind,
+            reason,
+            package,
+            namespace,
+            since,
+            until,
+        } = *self;
         let has = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
-        (self.statuses.is_empty() || self.statuses.contains(&launch.status))
-            && self.kind.is_none_or(|kind| kind == launch.kind)
-            && has(self.reason, launch.reason.as_deref())
-            && has(self.package, Some(&launch.package))
-            && self
-                .namespace
-                .is_none_or(|namespace| namespace.contains(&launch.package))
-            && self
-                .since
-                .is_none_or(|since| launch.scheduled_time >= since)
-            && self.until.is_none_or(|until| launch.scheduled_time < until)
+        (statuses.is_empty() || statuses.contains(&launch.status))
+            && kind.is_none_or(|kind| kind == launch.kind)
+            && has(reason, launch.reason.as_deref())
+            && has(package, Some(&launch.package))
+            && namespace.is_none_or(|namespace| namespace.contains(&launch.package))
+            && since.is_none_or(|since| launch.scheduled_time >= since)
+            && until.is_none_or(|until| launch.scheduled_time < until)
     }
 
     /// Whether an index has all launches that it can match.
