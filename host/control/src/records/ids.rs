@@ -83,7 +83,7 @@ pub async fn decided(
 ///
 /// # Errors
 ///
-/// As for [`launch`], and if the launch has no run.
+/// As for [`launch()`], and if the launch has no run.
 pub async fn run_id(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunId> {
     if let Some(number) = id.number {
         return Ok(RunId::of(launch(tx, id, namespace).await?, number));

@@ -17,3 +17,23 @@ pub fn grown_wal(bytes: u64) -> Option<Symptom> {
 pub fn short_disk(free: u64, reserve: u64) -> Option<Symptom> {
     (free < reserve.max(ROOM_MIN_BYTES)).then_some(Symptom::DiskFull { free, reserve })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_short_below_its_reserve_or_when_full() {
+        for (free, reserve, is_short) in [
+            (100 << 20, 100 << 20, false),
+            ((100 << 20) - 1, 100 << 20, true),
+            (ROOM_MIN_BYTES, 0, false),
+            (ROOM_MIN_BYTES - 1, 0, true),
+        ] {
+            let found = short_disk(free, reserve);
+            assert_eq!(found.is_some(), is_short, "{free} {reserve}");
+        }
+        assert_eq!(grown_wal(WAL_BYTES_MAX), None);
+        assert!(grown_wal(WAL_BYTES_MAX + 1).is_some());
+    }
+}
