@@ -28,7 +28,7 @@ const BEGIN: u64 = 20;
 /// The backfill of all launches.
 const BACKFILL: BackfillId = BackfillId(Uuid::from_u128(0xD000));
 
-/// The arrows away from a decision of the lives that are tried.
+/// Maximum number of arrows between a decision and the lives being tried.
 const DEPTH: usize = 3;
 
 /// A way to begin a life.

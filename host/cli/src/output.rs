@@ -243,7 +243,7 @@ fn fitted(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Returns the text of a value that may be absent; empty when it is.
+/// Returns the text of an optional value, empty if absent.
 pub(crate) fn optional(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)
 }

@@ -305,7 +305,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// Returns a problem when a host has ended that was not killed.
+    /// Returns a problem if a host ended without being killed.
     fn all_run(&mut self) -> Result<(), Ended> {
         for Host { place, process } in &mut self.hosts {
             if let Some(process) = process

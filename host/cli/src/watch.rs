@@ -18,7 +18,7 @@ const ONCE: &str = "once";
 const SECONDS_LEAST: f64 = 0.1;
 const SECONDS_MOST: f64 = 86_400.0;
 
-/// Returns the argument of the commands that can be repeated.
+/// Returns the argument of repeatable commands.
 pub(crate) fn arg() -> Arg {
     Arg::new(WATCH)
         .long(WATCH)
@@ -30,7 +30,7 @@ pub(crate) fn arg() -> Arg {
         .help("Repeat the command every 2 seconds, or as given, until Ctrl-C; with `--json` each answer on one line")
 }
 
-/// Returns the argument of a command that is repeated unless it is given.
+/// Returns the argument of a command that repeats by default.
 pub(crate) fn once() -> Arg {
     Arg::new(ONCE)
         .long(ONCE)

@@ -68,7 +68,7 @@ impl Executor {
 
     /// Execute `work` as far as it goes. Return the end to record.
     ///
-    /// Returns `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
+    /// Returns `None` when the run was dropped because this host has lost it. A run asked to end is cancelled,
     /// unless it succeeded.
     pub(crate) async fn execute(
         &self,
@@ -408,7 +408,7 @@ impl Progress<'_> {
         }
     }
 
-    /// Returns the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
+    /// Returns the steps to call at `now`. A run asked to end, or failed already, calls nothing more.
     fn ready(&self, now: Timestamp, stop: &StopSignal) -> Vec<usize> {
         if self.has_ended(stop) {
             Vec::new()

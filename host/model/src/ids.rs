@@ -229,7 +229,7 @@ impl LaunchId {
         text
     }
 
-    /// Returns about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
+    /// Returns about when the slot of the launch was, up to 256 ms too early. For a backfill, when it was requested.
     pub fn slot(self) -> Timestamp {
         let mut millis = [0; 8];
         millis[2..7].copy_from_slice(&self.0.as_bytes()[..5]);

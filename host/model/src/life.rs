@@ -84,7 +84,7 @@ impl Life {
         }
     }
 
-    /// Returns the life after `arrow`, or `None` if that can't happen to this launch.
+    /// Returns the life after `arrow`, or `None` if this launch rules it out.
     pub fn after(self, arrow: Arrow) -> Option<Life> {
         use LaunchStatus::{Open, Queued, Running, Skipped, Waiting};
 

@@ -33,7 +33,7 @@ macro_rules! words {
                 })
             }
 
-            /// Returns the word that is stored and printed.
+            /// Returns the word, as stored and printed.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $($name::$variant => $text,)*

@@ -140,7 +140,7 @@ impl<A> Package<A> {
     }
 }
 
-/// Returns the sidecar that was read, or an empty one when there is no file.
+/// Reads the sidecar, which is empty if there is no file.
 pub(super) fn usable(sidecar: Option<&SidecarFile>) -> Result<Arc<Sidecar>, String> {
     sidecar.map_or_else(|| Ok(Arc::default()), |read| read.result.clone())
 }

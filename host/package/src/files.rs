@@ -47,7 +47,7 @@ impl Stamp {
         }
     }
 
-    /// Returns the stamp of a file that has at most `bytes`.
+    /// Returns the stamp of a file of at most `bytes`.
     ///
     /// # Errors
     /// A sentence.

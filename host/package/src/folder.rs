@@ -279,7 +279,7 @@ impl<L: Loader> PluginsFolder<L> {
         Ok(listing)
     }
 
-    /// Returns the names of the files that are not used because the folder has more than [`PACKAGES_MAX`] `.wasm` files.
+    /// Returns the names of files left unused because the folder has more than [`PACKAGES_MAX`] `.wasm` files.
     ///
     /// Files of active packages are used first, then files that earlier scans used, then new files in alphabetical order.
     fn beyond<'l>(

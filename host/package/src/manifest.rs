@@ -138,7 +138,7 @@ impl Manifest {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// Returns the task id that is most like `id`, for a hint.
+    /// Returns the task id most like `id`, for a hint.
     pub fn nearest_task(&self, id: &str) -> Option<&str> {
         nearest(id, self.tasks.iter().map(|task| task.id.as_str()))
     }

@@ -531,7 +531,7 @@ impl<'d> Section<'d> {
         self.unknown_key().map_or(Ok(()), Err)
     }
 
-    /// Returns the error of the first key that was not read.
+    /// Returns an error for the first unread key.
     pub fn unknown_key(&self) -> Option<Error> {
         let first = self.unknown_keys();
         let key = first.min_by_key(|key| self.offset_of(key))?;

@@ -124,7 +124,7 @@ impl<L: Loader> UploadFolder<L> {
         ))
     }
 
-    /// Returns the folder that is at the path now.
+    /// Returns the folder now at the path.
     async fn follow(&self) -> Result<Arc<OpenFolder>, UploadError> {
         let before = Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner));
         let open = Arc::clone(&before);

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the directory that is used when the settings name `dir`.
+    /// Returns the directory used when the settings name `dir`.
     fn open(dir: &Path) -> CacheDir {
         let opened = CacheDir::open(&CodeCache::Directory(dir.to_owned()));
         opened.unwrap().unwrap()

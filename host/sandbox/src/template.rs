@@ -189,7 +189,7 @@ impl Template {
     }
 }
 
-/// Returns the clause about a place that is no place of the context.
+/// Returns the clause about a place outside the context.
 fn unclear(place: &str) -> String {
     format!(
         "holds `{place}`: write `{BEGIN} context.KEY {END}` for a value of the context, or `{ESCAPED}` for the text `{BEGIN}`"

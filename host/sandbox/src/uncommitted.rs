@@ -14,7 +14,7 @@ pub struct Uncommitted {
 }
 
 impl Uncommitted {
-    /// Returns the sessions of a call that has sent no messages.
+    /// Returns the sessions of a call without messages.
     pub fn of_sessions(sessions: Sessions) -> Uncommitted {
         Uncommitted {
             sessions,

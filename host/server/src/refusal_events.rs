@@ -23,7 +23,7 @@ pub(crate) async fn record(state: Arc<State>) {
     }
 }
 
-/// Records the events that are left at a stop.
+/// Records the events left at a stop.
 pub(crate) async fn record_rest(state: &State) {
     // The host is stopping, and the log of the requests is not worth a wait.
     let _ = timeout(LAST_WAIT, record_due(state, true)).await;

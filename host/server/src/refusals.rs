@@ -98,7 +98,7 @@ impl Refusals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that was refused because of who made it, logging the first one of a client. `request` names its route,
+    /// Counts a request refused because of who made it, logging the first one of a client. `request` names its route,
     /// not what the client wrote.
     pub(crate) fn note(
         &self,
@@ -148,7 +148,7 @@ impl Refusals {
         is_first
     }
 
-    /// Takes the events that are due at `now`; with `all`, also those of clients that have one within the last minute.
+    /// Takes the events due at `now`; with `all`, also those of clients with one within the last minute.
     pub(crate) fn take_due(&self, now: Instant, all: bool) -> Vec<Due> {
         let mut counts = self.locked();
         let is_recent = |count: &Count| {

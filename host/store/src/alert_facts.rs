@@ -101,7 +101,7 @@ statements! {
         Batch::new(schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
         ids, |id| [*id];
 
-    /// Returns those of the newest `limit` launches of a schedule that were not skipped, newest slot first.
+    /// Returns the unskipped ones among the newest `limit` launches of a schedule, newest slot first.
     // The index `launch_schedule` yields the newest slots first.
     pub async fn newest_launches(schedule: ScheduleId, limit: i64) -> Vec<WatchedLaunch> = rows
         "SELECT id, kind, status, scheduled_time, fire_time, started_at, finished_at, reason, message FROM
@@ -137,11 +137,11 @@ statements! {
     pub async fn overdue_schedules(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT id FROM schedule WHERE next_slot < $1 ORDER BY next_slot LIMIT $2";
 
-    /// Returns the schedules of up to `limit` launches that were due before `before` and that no host has claimed.
+    /// Returns the schedules of up to `limit` unclaimed launches due before `before`.
     pub async fn unclaimed(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT schedule_id FROM launch WHERE status = 'open' AND group_name IS NULL AND fire_time < $1 ORDER BY fire_time LIMIT $2";
 
-    /// Returns the schedules of up to `limit` launches that were due before `before` and are queued.
+    /// Returns the schedules of up to `limit` queued launches due before `before`.
     pub async fn queued(before: Timestamp, limit: i64) -> Vec<ScheduleId> = values
         "SELECT schedule_id FROM launch WHERE status = 'queued' AND fire_time IS NOT NULL AND fire_time < $1 ORDER BY fire_time LIMIT $2";
 

@@ -95,7 +95,7 @@ macro_rules! row_columns {
 }
 
 statements! {
-    /// Returns the newest message of a channel and a rule that is not delivered.
+    /// Returns the newest undelivered message of a channel and a rule.
     pub async fn newest(channel: &str, rule: &str) -> Option<NewestMessage> = row
         "SELECT id, kind, alerts, attempts FROM alert_message WHERE status = 'pending' AND channel = $1 AND rule = $2
         ORDER BY id DESC LIMIT 1";

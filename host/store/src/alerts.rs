@@ -89,11 +89,11 @@ statements! {
     pub async fn delete_pending(id: AlertId, version: i64) -> bool = changed
         "DELETE FROM alert WHERE id = $1 AND version = $2 AND status = 'pending'";
 
-    /// Returns up to `limit` alerts after an id that are not resolved, the oldest first.
+    /// Returns up to `limit` unresolved alerts after an id, oldest first.
     pub async fn unresolved(after: AlertId, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.status <> 'resolved' AND a.id > $1 ORDER BY a.id LIMIT $2");
 
-    /// Returns the alert of a rule and a subject that is not resolved.
+    /// Returns the unresolved alert of a rule and a subject.
     pub async fn unresolved_of(rule: &str, subject_id: &str) -> Option<Alert> = row
         alert_columns!("WHERE a.rule = $1 AND a.subject_id = $2 AND a.status <> 'resolved'");
 
@@ -104,7 +104,7 @@ statements! {
     pub async fn list(before: Option<AlertId>, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.id < $1 ORDER BY a.id DESC LIMIT $2") => [before.unwrap_or(AlertId::LAST), limit];
 
-    /// Returns the newest `limit` alerts before an id that are not resolved, newest first.
+    /// Returns the newest `limit` unresolved alerts before an id, newest first.
     pub async fn list_unresolved(before: Option<AlertId>, limit: i64) -> Vec<Alert> = rows
         alert_columns!("WHERE a.status <> 'resolved' AND a.id < $1 ORDER BY a.id DESC LIMIT $2")
         => [before.unwrap_or(AlertId::LAST), limit];

@@ -46,7 +46,7 @@ statements! {
     pub async fn launches() -> i64 = one_value "SELECT count(*) FROM launch";
 }
 
-/// Returns the place of a copy that is to be written to `file`, or refuse it: the folder must exist, and `file` may be
+/// Returns where to write a copy meant for `file`, or refuses it: the folder must exist, and `file` may be
 /// neither a file of `database` nor, without `replace`, any file. Blocks.
 ///
 /// # Errors

@@ -79,7 +79,7 @@ statements! {
         "SELECT (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND status = 'running' AND package = $1) AS of_package,
             (SELECT count(*) FROM launch WHERE status = 'running' AND group_name = $2) AS of_group";
 
-    /// Returns the schedules that have or had the name.
+    /// Returns the schedules with this name, now or earlier.
     ///
     /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
     // First the schedule that has the name now, then the newest that had it when it was removed, then the newest that
@@ -97,7 +97,7 @@ statements! {
     /// Returns the launch of that id.
     pub async fn launch(id: LaunchId) -> Option<DecidedLaunch> = row decided!("l.id = $1");
 
-    /// Returns the launch of a schedule that was decided last.
+    /// Returns the most recently decided launch of a schedule.
     pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row
         decided!("l.schedule_id = $1 ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT 1");
 
@@ -125,7 +125,7 @@ statements! {
             AND n.kind <> 'manual' AND n.kind <> 'backfill' ORDER BY n.scheduled_time DESC LIMIT 1)
         AND coalesce(l.last_scheduled_time, l.scheduled_time) >= $2");
 
-    /// Returns the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
+    /// Returns the newest launches of the same schedule decided before `decided` and unfinished at that moment.
     // A launch of a slot is decided about when its slot comes, and one of a backfill among its neighbours: the launches with
     // the nearest slots before either moment are looked at.
     pub async fn concurrent(schedule: ScheduleId, decided: &LaunchRow) -> Vec<DecidedLaunch> = rows

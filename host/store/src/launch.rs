@@ -9,16 +9,16 @@
 //! | `finish.rs` | leases, recorded calls, ends of runs |
 //! | `displace.rs` | launches of one schedule that overlap |
 //! | `recover.rs` | launches that no host executes any more |
-//! | `end.rs` | launches that an operator ends or retries |
+//! | `by_hand.rs` | launches an operator ends or retries |
 //! | `finished.rs` | launches as their hashes cover them |
 //!
 //! What an arrow does to a launch is [`Life`].
 
 mod arrows;
+mod by_hand;
 mod change;
 mod claim;
 mod displace;
-mod end;
 mod finish;
 mod finished;
 mod recover;
@@ -29,6 +29,7 @@ pub use arrows::{
     abandon_all, claim, end, hand_back, insert, insert_claimed, release, skip_all_queued, withdraw,
     withdraw_backfill,
 };
+pub use by_hand::{LaunchState, ask_to_end, lock_schedule, state};
 pub use campanile_model::life::Life;
 pub use change::{
     Claim, Finish, LOSS_COUNTS_WITHIN, NewClaim, NewLaunch, OPERATOR, OVERLAP, RecoveryAction,
@@ -44,7 +45,6 @@ pub use displace::{
     QueuedSchedule, UnfinishedLaunch, active, cancel, lock_unfinished, queued_schedules, skip,
     terminate, unfinished,
 };
-pub use end::{LaunchState, ask_to_end, lock_schedule, state};
 pub use finish::{finish, lock_if_current, record_tasks, renew};
 pub use finished::FinishedLaunch;
 pub use recover::{
@@ -77,7 +77,7 @@ pub(crate) const STATEMENTS: [&[&dyn Statement]; 8] = [
     arrows::STATEMENTS,
     claim::STATEMENTS,
     displace::STATEMENTS,
-    end::STATEMENTS,
+    by_hand::STATEMENTS,
     finish::STATEMENTS,
     recover::STATEMENTS,
     row::STATEMENTS,

@@ -148,7 +148,7 @@ statements! {
         messages, |message| [message.id, message.launch_id, message.package, message.task, message.number, message.method, message.url,
             message.headers.as_str(), message.body, message.created_at, message.give_up_at, message.created_at, MessageStatus::Pending, 0_i64];
 
-    /// Returns the packages that have messages to deliver at `now`.
+    /// Returns the packages with messages to deliver at `now`.
     // Without `MATERIALIZED`, SQLite reads all pending messages by the index of packages.
     pub async fn due_packages(now: Timestamp) -> Vec<String> = values
         "WITH due AS MATERIALIZED (SELECT package FROM outbox_message WHERE status = 'pending' AND next_attempt_at <= $1)

@@ -26,7 +26,7 @@ statements! {
     pub async fn mark_exceeded(package: &str, day: i64, now: Timestamp) -> bool = changed
         "UPDATE package_record SET exceeded_at = $3 WHERE package = $1 AND day = $2 AND exceeded_at IS NULL";
 
-    /// Returns the packages that have used up their quota of a day.
+    /// Returns the packages with a used-up quota of the day.
     pub async fn exceeded(day: i64) -> Vec<String> = values
         "SELECT package FROM package_record WHERE day = $1 AND exceeded_at IS NOT NULL ORDER BY package";
 }

@@ -20,7 +20,7 @@ statements! {
         "FOR UPDATE"
     );
 
-    /// Returns the names of the live hosts that have a file or a sidecar of the package.
+    /// Returns the names of live hosts with a file or a sidecar of the package.
     pub async fn hosts_with_file(package: &str) -> Vec<String> = values
         "SELECT h.name FROM host h WHERE h.ended_at IS NULL
             AND (EXISTS (SELECT 1 FROM package_host p WHERE p.package = $1 AND p.host_id = h.id)

@@ -344,7 +344,7 @@ statements! {
     pub async fn names(limit: i64) -> Vec<String> = values
         "SELECT name FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $1";
 
-    /// Returns the schedules that have these names, in no order.
+    /// Returns the schedules with these names, in no order.
     pub async fn named(names: &[&str]) -> Vec<Schedule> = rows_batch
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
         names, |name| [*name];
@@ -381,7 +381,7 @@ statements! {
         UNION SELECT schedule_id FROM (SELECT schedule_id FROM launch WHERE status = 'queued' LIMIT $2) AS queued"
         => [until, limit, listed, ScheduleId::FIRST];
 
-    /// Returns the schedules that have these ids, in no order, without removed ones.
+    /// Returns the schedules with these ids, in no order, leaving out removed ones.
     pub async fn with_ids(ids: &[ScheduleId]) -> Vec<Schedule> = rows_batch
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE (s.deleted_at IS NULL) IS TRUE")),
         ids, |id| [*id];
@@ -587,7 +587,7 @@ pub async fn revise(
     Ok(revised)
 }
 
-/// Returns the schedule that has this name, or else the removed ones that had it.
+/// Returns the schedule with this name, or else the removed ones that had it.
 pub(super) async fn ids_named(tx: &mut Tx, name: &str) -> Result<Vec<ScheduleId>> {
     match find(tx, name).await? {
         Some(schedule) => Ok(vec![schedule.state.id]),

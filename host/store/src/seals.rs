@@ -78,7 +78,7 @@ statements! {
         "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         WHERE number > $1 ORDER BY number LIMIT $2";
 
-    /// Returns up to `limit` launches that were decided from `since` to before `until`, in this order.
+    /// Returns up to `limit` launches decided from `since` to before `until`, in this order.
     pub async fn decided(since: Timestamp, until: Timestamp, limit: i64) -> Vec<FinishedLaunch> = rows
         concat!("SELECT ", finished_launch_columns!(), " FROM launch WHERE decided_at >= $1 AND decided_at < $2 ORDER BY decided_at LIMIT $3");
 

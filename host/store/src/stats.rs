@@ -203,7 +203,7 @@ statements! {
         JOIN (VALUES ($1, $2)) AS v ON l.schedule_id = v.column1 AND l.scheduled_time >= v.column2 GROUP BY l.schedule_id")),
         schedules, |schedule| [*schedule, since];
 
-    /// Returns start and end of the newest `limit` launches that were decided since `since` and whose last run succeeded or failed.
+    /// Returns start and end of the newest `limit` launches decided since `since`, with their last run succeeded or failed.
     pub async fn executions(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT started_at, finished_at FROM launch
         WHERE decided_at >= $1 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL AND finished_at IS NOT NULL
@@ -215,13 +215,13 @@ statements! {
         WHERE schedule_id = $1 AND scheduled_time >= $2 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL
             AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $3";
 
-    /// Returns fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
+    /// Returns fire time and start of the newest `limit` on-time launches decided since `since` without waiting
     /// for another launch.
     pub async fn lags(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
         WHERE decided_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY decided_at DESC LIMIT $2";
 
-    /// Returns fire time and start of the on-time launches among the newest `searched` that were decided since `since`: of those
+    /// Returns fire time and start of the on-time launches among the newest `searched` decided since `since`: of those
     /// that did not wait for another launch.
     // $2 bounds the search among launches of other kinds.
     pub async fn newest_lags(since: Timestamp, searched: i64) -> Vec<StartedLaunch> = rows
@@ -229,7 +229,7 @@ statements! {
             (SELECT package, fire_time, started_at, kind, opened_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest
         WHERE kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL";
 
-    /// Returns fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
+    /// Returns fire time and start of the newest `limit` launches decided since `since` after waiting for
     /// something besides a host: for another launch, or for an operator's request.
     pub async fn waits(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
@@ -333,7 +333,7 @@ statements! {
             GROUP BY schedule_id) AS d JOIN schedule s ON s.id = d.schedule_id
         WHERE d.slots >= $3 AND d.skipped * 2 > d.slots AND s.deleted_at IS NULL ORDER BY s.name LIMIT $4";
 
-    /// Returns up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
+    /// Returns up to `limit` concurrency groups with launches due before `overdue_since` and still without a run;
     /// each with their number and the oldest fire time.
     pub async fn waiting_groups(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT group_name, count(*), min(fire_time) FROM launch
@@ -388,7 +388,7 @@ statements! {
             (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id > $1) AS open,
             (SELECT count(*) FROM launch WHERE status = 'queued') AS queued" => [ScheduleId::FIRST];
 
-    /// Returns the `limit` runs that have not ended and started first.
+    /// Returns the `limit` oldest unfinished runs.
     // Hosts bound how many there are.
     pub async fn oldest_runs(limit: i64) -> Vec<OldRun> = rows
         "SELECT l.id AS launch, l.schedule_id, s.name AS schedule, l.status, h.name AS host, l.started_at FROM launch l
@@ -404,7 +404,7 @@ statements! {
         "SELECT name AS schedule, next_slot AS slot FROM schedule
         WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at DESC LIMIT $1";
 
-    /// Returns the runs of all schedules that have not ended.
+    /// Returns the unfinished runs of all schedules.
     // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting') AND schedule_id > $1"

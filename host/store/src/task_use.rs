@@ -202,7 +202,7 @@ statements! {
         JOIN (VALUES ($1, $2)) AS v ON u.schedule_id = v.column1 AND u.slot_day >= v.column2 GROUP BY u.schedule_id")),
         schedules, |schedule| [*schedule, since];
 
-    /// Returns the launches of calls that are to be removed.
+    /// Returns the launches with calls to be removed.
     pub(super) async fn called(launches: &[LaunchId]) -> Vec<CalledLaunch> = rows_batch
         Batch::new("SELECT id, schedule_id, package, scheduled_time, decided_at FROM launch
             WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)"),

@@ -88,7 +88,7 @@ pub async fn seal_again(tx: &mut Tx, tokens: &[TokenRow], keys: &[&ApprovalKey])
     Ok(())
 }
 
-/// Returns what stands for the hash of a token that was read from JSON, which does not have it.
+/// Returns a placeholder for the hash of a token read from JSON.
 fn no_hash() -> TokenHash {
     TokenHash::of(b"")
 }
@@ -121,11 +121,11 @@ statements! {
     pub async fn find(name: &str) -> Option<TokenRow> = row
         concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NULL");
 
-    /// Returns up to `limit` tokens by name, and with `all` those that are revoked too.
+    /// Returns up to `limit` tokens by name, including revoked ones with `all`.
     pub async fn list(all: bool, limit: i64) -> Vec<TokenRow> = rows
         concat!("SELECT ", token_columns!(), " FROM token WHERE $1 OR revoked_at IS NULL ORDER BY name, created_at LIMIT $2");
 
-    /// Returns the token of that name that was revoked last.
+    /// Returns the most recently revoked token of this name.
     pub async fn last_revoked(name: &str) -> Option<TokenRow> = row
         concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NOT NULL ORDER BY revoked_at DESC, created_at DESC LIMIT 1");
 

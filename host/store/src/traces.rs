@@ -64,7 +64,7 @@ pub struct TracedCall {
 }
 
 statements! {
-    /// Returns the launches among these that have ended, in no order.
+    /// Returns the ended launches among these, in no order.
     pub async fn launches(ids: &[LaunchId]) -> Vec<TracedLaunch> = rows_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
         SELECT l.id, s.name AS schedule, l.package, l.digest, l.kind, l.status, l.reason, l.scheduled_time, l.fire_time, h.name AS decided_by,

@@ -43,7 +43,7 @@ impl Inheritance {
         Ok(context::of_call(self.merged()?, facts))
     }
 
-    /// Returns the keys of the run, overridden by the keys that are passed on.
+    /// Returns the keys of the run, overridden by the keys passed on.
     fn merged(&self) -> Result<BTreeMap<&str, &JsonText>, String> {
         let user = self.user.iter().map(|(key, value)| (key.as_str(), value));
         let mut merged: BTreeMap<&str, &JsonText> = user.collect();
@@ -52,7 +52,7 @@ impl Inheritance {
         Ok(merged)
     }
 
-    /// Returns the keys that are passed on. A step's value overrides those of the steps that it depends on; all values of a
+    /// Returns the keys passed on. A step's value overrides those of the steps that it depends on; all values of a
     /// key that are not overridden must be the same.
     fn inherited(&self) -> Result<BTreeMap<&str, Inherited<'_>>, String> {
         let mut inherited: BTreeMap<&str, Inherited<'_>> = BTreeMap::new();

@@ -94,7 +94,7 @@ impl Record for BackfillRecord {
     }
 }
 
-/// Returns the number of slots that are finished or left alone.
+/// Returns the number of slots finished or left alone.
 pub(super) fn slots_finished(record: &BackfillRecord) -> i64 {
     let over = record.row.launched.saturating_add(record.row.slots_skipped);
     over.saturating_sub(record.ends.unfinished)

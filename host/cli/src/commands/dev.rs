@@ -133,7 +133,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Returns the .wasm file of `folder` that was written last.
+/// Returns the newest .wasm file in `folder`.
 fn newest_package(folder: &Path) -> Result<PathBuf> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let packages = files.filter_map(|entry| {

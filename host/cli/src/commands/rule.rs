@@ -51,7 +51,7 @@ pub(crate) struct RuleTimes {
 }
 
 impl RuleOptions {
-    /// Returns the zone that is given.
+    /// Returns the given zone.
     pub(crate) fn zone(&self) -> Option<&str> {
         self.tz.as_deref()
     }

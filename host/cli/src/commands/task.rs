@@ -119,7 +119,7 @@ impl Call {
         Ok(())
     }
 
-    /// Returns the sidecar that is named.
+    /// Returns the named sidecar.
     pub(crate) fn sidecar(&self) -> Option<&Path> {
         self.task.sidecar.as_deref()
     }

@@ -64,7 +64,7 @@ impl Shapes {
         (command, self.generator.subschema_for::<T>())
     }
 
-    /// Returns the shape of what the API answers too.
+    /// Returns the shape of output that is also an API response.
     fn view<T: JsonSchema + Serialize + DeserializeOwned>(
         &mut self,
         command: &'static str,

@@ -57,7 +57,7 @@ struct Effects {
     recovery: usize,
 }
 
-/// Returns the totals, and a sentence for each launch that is wrong.
+/// Returns the totals, with a sentence for each wrong launch.
 pub(super) fn compare(record: &Record, effects: &str) -> (Totals, Vec<String>) {
     let (mut totals, mut problems) = (Totals::default(), Vec::new());
     let mut effects = effects_of(effects, &mut problems);

@@ -100,7 +100,7 @@ fn state(host: &Host, runs: i64, now: Timestamp) -> HostState {
     }
 }
 
-/// Returns the live hosts and those that are drained, by name; with `all` the last process of every other host too.
+/// Returns the live and drained hosts by name. `all` adds the last process of every other host.
 pub async fn list(tx: &mut Tx, all: bool, now: Timestamp) -> Result<Vec<HostReport>, DbError> {
     let runs: HashMap<HostId, i64> = hosts::running(tx).await?.into_iter().collect();
     let chores = chores::holder(tx).await?;

@@ -454,7 +454,7 @@ pub fn launch_at_once(
     }
 }
 
-/// Returns the next slot of a schedule that is decided up to `cursor_at`.
+/// Returns the next slot of a schedule decided up to `cursor_at`.
 ///
 /// A rule that counts from ends begins at the next whole second. It has no next slot while its launch is not over, and
 /// may be due at once after an edit or a resume.

@@ -317,7 +317,7 @@ impl Authenticator {
         }
     }
 
-    /// Returns who brings `secret`; none when no token that is accepted at `now` has it.
+    /// Returns who brings `secret`; none when no token accepted at `now` has it.
     ///
     /// # Errors
     /// When the database cannot be read. Then every request is refused.

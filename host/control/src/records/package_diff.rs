@@ -71,7 +71,7 @@ impl DiffReport {
         ))
     }
 
-    /// Returns the requests of the newer version that are not granted.
+    /// Returns the newer version's ungranted requests.
     pub fn missing(&self) -> impl Iterator<Item = &Request> {
         let requests = self.diff.requests.iter();
         let missing =

@@ -141,7 +141,7 @@ impl NewSchedule {
         }
     }
 
-    /// Returns when a rule without slots launches, as a sentence; none for a rule that has slots.
+    /// Returns when a rule without slots launches, as a sentence; none for a rule with slots.
     pub fn without_slots(&self) -> Option<String> {
         rule(&self.schedule.row)
             .ok()
@@ -358,18 +358,18 @@ async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<Warning>, Db
     Ok(rule.map(|rule| rule.crowded(others)))
 }
 
-/// Returns whether the rule has values that are hashed from its schedule's id.
+/// Returns whether the rule has values hashed from its schedule's id.
 pub fn is_hashed(rule: &Rule) -> bool {
     rule.normal_form() != rule.resolved_form()
 }
 
-/// Returns the last multiple of `step` since the epoch that is not after `at`.
+/// Returns the last multiple of `step` since the epoch, up to `at`.
 pub fn floor(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
 }
 
-/// Returns a sentence that says when a rule without slots launches; none for a rule that has slots.
+/// Returns a sentence saying when a rule without slots launches; none for a rule with slots.
 pub fn without_slots(rule: &Rule) -> Option<String> {
     if !rule.at_host_start() && rule.delay_after_completion().is_none() {
         return None;

@@ -20,7 +20,7 @@ pub struct EventFeed {
 }
 
 impl EventFeed {
-    /// Returns the events that were recorded since the last call, oldest first.
+    /// Returns the events recorded since the last call, oldest first.
     pub async fn read(&mut self, tx: &mut Tx, now: Timestamp) -> Result<Vec<Event>, DbError> {
         let from = EventId::first_at(now.minus(EVENTS_OVERLAP));
         self.forget_before(now);
@@ -42,7 +42,7 @@ impl EventFeed {
         self.seen.retain(|id| *id >= from);
     }
 
-    /// Returns those of `events` that were not returned before.
+    /// Returns those of `events` not returned before.
     pub fn unseen(&mut self, events: Vec<Event>) -> Vec<Event> {
         let unseen = events
             .into_iter()

@@ -36,7 +36,7 @@ impl DayStatistics {
     }
 }
 
-/// Returns up to `limit` packages after `after`, by name, with what their tasks used in launches that were decided in the
+/// Returns up to `limit` packages after `after`, by name, with what their tasks used in launches decided in the
 /// span `span` before `now`; with `namespace` only packages of it. A package without calls is left out.
 pub async fn package_statistics(
     tx: &mut Tx,

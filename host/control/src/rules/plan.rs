@@ -153,7 +153,7 @@ pub struct Definer<'a> {
 }
 
 impl<'a> Definer<'a> {
-    /// Returns the definer that is `revision`, whose policies are `policies`.
+    /// Returns the definer of `revision` with `policies`.
     pub fn of(revision: &'a Revision, policies: &'a Policies) -> Definer<'a> {
         Definer {
             schedule_id: revision.schedule_id,

@@ -121,7 +121,7 @@ fn first_day(year: i64) -> i64 {
     text.parse::<Timestamp>().map_or(0, Timestamp::day)
 }
 
-/// Returns the day of an instant on a clock that is `offset` seconds ahead of UTC.
+/// Returns the day of an instant on a clock `offset` seconds ahead of UTC.
 fn local_day(at: Timestamp, offset: i64) -> i64 {
     Timestamp::from_micros(at.micros().saturating_add(offset.saturating_mul(1_000_000))).day()
 }

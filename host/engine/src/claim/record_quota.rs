@@ -60,7 +60,7 @@ async fn pause(tx: &mut Tx, id: ScheduleId, why: &str, now: Timestamp) -> Result
     Ok(())
 }
 
-/// Counts the launches that were decided of schedules that packages proposed.
+/// Counts the launches of schedules proposed by packages.
 pub(crate) fn count_proposed(
     ctx: &Ctx,
     due: &[DueSchedule],
@@ -84,7 +84,7 @@ fn quota_of(ctx: &Ctx, due: &DueSchedule) -> u64 {
     quota(ctx, package.as_deref()).record_bytes_per_day
 }
 
-/// Adds the counts of this host that are due to the table `package_record`, and records which packages have used up their
+/// Adds this host's due counts to the table `package_record`, and records which packages have used up their
 /// quota.
 ///
 /// An error is logged and not returned, because the decisions and ends that were counted are committed already. The counts

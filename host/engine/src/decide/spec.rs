@@ -182,7 +182,7 @@ impl Specs {
         }
     }
 
-    /// Returns revisions, in their order. One statement reads those that are used for the first time.
+    /// Returns revisions, in their order. One statement reads those used for the first time.
     pub async fn get_all(
         &self,
         tx: &mut Tx,

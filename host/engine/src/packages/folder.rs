@@ -128,7 +128,7 @@ pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
     }
 }
 
-/// Files that are being loaded.
+/// Files being loaded.
 trait Loading {
     /// Records and applies what has been loaded, and begins to load more. False when nothing is being loaded any more.
     async fn go_on(&mut self) -> Result<bool>;

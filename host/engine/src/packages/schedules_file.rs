@@ -182,7 +182,7 @@ async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Resul
     Ok(())
 }
 
-/// Makes the schedules of the file those that are wanted, or those that were refused `before` from the same file.
+/// Follows the schedules file: its schedules become those wanted, apart from those refused `before`.
 async fn apply(
     tx: &mut Tx,
     shown: &str,

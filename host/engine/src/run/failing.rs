@@ -17,7 +17,7 @@ use campanile_store::{LaunchStatus, Tx, changes, launch};
 /// The author of such a pause, as it is recorded.
 const PAUSER: &str = "pause_on_failure";
 
-/// Pauses the schedules among `failed` that have failed too often in a row.
+/// Pauses the schedules among `failed` failing too often in a row.
 ///
 /// The failures themselves are already committed, so an error here must not look like theirs. It is reported, and the
 /// schedules are counted again by the next call: after the next failure, or by the next recovery.

@@ -126,7 +126,7 @@ impl Work {
         }
     }
 
-    /// Returns the record of this run's end at `at`, with the calls that are not recorded yet.
+    /// Returns the record of this run's end at `at`, with the calls not recorded yet.
     pub fn finished(&self, end: RunEnd, tasks: Vec<TaskRun>, at: Timestamp) -> Finish {
         Finish {
             run_id: self.run_id(),

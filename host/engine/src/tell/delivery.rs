@@ -61,7 +61,7 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
     /// Gives up the messages whose time for deliveries has ended, also messages that no host can deliver. Returns an event about each.
     fn give_up(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<Vec<NewEvent>>> + Send;
 
-    /// Returns messages that are due, as many as there is room for beside the deliveries under way.
+    /// Returns due messages, as many as fit beside the deliveries under way.
     fn due(
         ctx: &Ctx,
         under_way: &UnderWay,
@@ -170,7 +170,7 @@ impl<T: MessageTable> Delivery<T> {
         }
     }
 
-    /// Delivers the messages that are due once, and waits for these deliveries. Returns how many there were.
+    /// Delivers due messages once, waiting for these deliveries. Returns how many there were.
     pub(crate) async fn deliver_due(mut self, ctx: &SharedCtx, now: Timestamp) -> Result<usize> {
         self.tick(ctx, now).await?;
         let deliveries = self.deliveries.len();

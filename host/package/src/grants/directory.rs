@@ -132,7 +132,7 @@ fn evades(one: &DirectoryGrant, other: &DirectoryGrant) -> bool {
     overlap && has_quota && one.writable && other.writable
 }
 
-/// Returns where the directory at `path` is, without links: a link that is put in its place later is not granted.
+/// Returns where the directory at `path` is, resolving links: a link put in its place later is not granted.
 fn find_directory(path: &Path) -> Result<PathBuf, String> {
     let path =
         std::path::absolute(path).map_err(|error| format!("is \"{}\": {error}", path.display()))?;

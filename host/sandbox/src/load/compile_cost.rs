@@ -57,7 +57,7 @@ pub(crate) fn check(component: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the refusal of a component that is not valid.
+/// Returns the refusal of an invalid component.
 pub(crate) fn invalid(error: &impl ToString) -> Refusal {
     let error = error.to_string();
     if error.contains(ASYNC_FEATURE) {

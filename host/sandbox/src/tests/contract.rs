@@ -18,7 +18,7 @@ fn releases() -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Returns an error unless packages that were built with `released` run with `present`. Both are folders of WIT.
+/// Returns an error unless packages built with `released` run with `present`. Both are folders of WIT.
 fn check_compatible(released: &Path, present: &Path) -> anyhow::Result<()> {
     let mut both = Resolve::default();
     let (present, _) = both.push_dir(present)?;

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode};
 use super::guests::*;
 use crate::*;
 
-/// Returns a guest that passes a slash and `bytes` letters to `setter` of a request, and fails when that is refused.
+/// Returns a guest that passes a slash and `bytes` letters to `setter` of a request, and fails when refused.
 fn long_texts(bytes: u32, setter: &str) -> Guest {
     guest(&format!(
         "(local $request i32)
@@ -71,7 +71,7 @@ async fn creating_a_socket_without_a_grant_is_denied() {
     }
 }
 
-/// Returns a guest that opens `name` in its only directory for reading, and fails when that is refused.
+/// Returns a guest that opens `name` in its only directory for reading, and fails when refused.
 fn opens(name: &str) -> Guest {
     let body = format!(
         "(call $get-directories (i32.const 512))

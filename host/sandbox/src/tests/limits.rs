@@ -78,7 +78,7 @@ async fn busy_guests_do_not_block_others() {
     );
 }
 
-/// Returns a guest that grows both memories in turn until that is refused, and then executes `then`.
+/// Returns a guest that grows both memories in turn until refused, and then executes `then`.
 fn allocate_until_refused(then: &str) -> Guest {
     guest(&format!(
         "(loop $more

@@ -183,7 +183,7 @@ fn small() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns the committed packages that are not too large for many repetitions.
+/// Returns the committed packages small enough for many repetitions.
 fn large() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();

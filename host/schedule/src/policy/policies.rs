@@ -347,7 +347,7 @@ impl Policies {
         self.set_value(policy, text)
     }
 
-    /// Returns the policies that are set, each with its text.
+    /// Returns the explicitly set policies, each with its text.
     pub fn entries(&self) -> impl Iterator<Item = (Policy, String)> {
         let all = Policy::ALL.iter();
         all.filter_map(|&policy| Some((policy, self.text(policy)?)))

@@ -276,7 +276,7 @@ impl Evaluation<'_> {
             .fold(end, Timestamp::min)
     }
 
-    /// Returns the oldest of the newest `count` missed slots after the cursor that were not skipped.
+    /// Returns the oldest of the newest `count` missed slots after the cursor, leaving out skipped ones.
     fn oldest_of_newest(&self, count: u32) -> Option<Timestamp> {
         let policies = self.evaluator.policies;
         let ends = policies.end_at.map(|end| end.plus(MICROSECOND));

@@ -78,7 +78,7 @@ impl CronRule {
         })
     }
 
-    /// Returns the days of `month` that have a slot, as bits.
+    /// Returns the days of `month` with a slot, as bits.
     pub(super) fn days_of(&self, month: &Month) -> u32 {
         let days = self.fields.days_of(month);
         // The exclusions cost more than the days.

@@ -161,7 +161,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// Returns the known names that are nearest to `name`, or whose city is.
+/// Returns the known names nearest to `name`, by name or by city.
 fn nearest_names(name: &str) -> Vec<&'static str> {
     const NAMES_MAX: usize = 3;
     // A longer text resembles no name, and is slow to compare.

@@ -116,7 +116,7 @@ pub(super) fn replacement(name: &str) -> Option<String> {
     offset_minutes(&name).map(of_offset)
 }
 
-/// Returns a note on a known name that may surprise.
+/// Returns a note on a surprising name.
 pub(super) fn note(name: &str) -> Option<String> {
     let fixed = FIXED.iter().find(|(known, ..)| *known == name);
     if let Some((_, hours, place)) = fixed {

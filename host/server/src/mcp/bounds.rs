@@ -109,7 +109,7 @@ mod tests {
         serde_json::from_value(call).unwrap()
     }
 
-    /// Returns the texts that are left, and how many bytes were cut.
+    /// Returns the remaining texts and how many bytes were cut.
     fn kept(mut calls: Vec<TaskLogs>, bytes_max: usize) -> (Vec<String>, usize) {
         let cut = keep_newest(&mut calls, bytes_max);
         let texts = calls.iter().map(|call| {

@@ -18,7 +18,7 @@ use campanile_schedule::policy::{Policies, Policy};
 /// The field with the number of things that an operator confirms.
 pub(super) const COUNT: &str = "count";
 
-/// Returns the fields of a JSON object that have a value.
+/// Returns the fields of a JSON object with a value.
 fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
     let fields = fields.iter();
     let given = fields.filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str())));

@@ -79,7 +79,7 @@ impl Form {
         found.map_or("", |(_, value)| value.as_str())
     }
 
-    /// Returns a field that is not blank, without spaces at its ends.
+    /// Returns a non-blank field, trimmed.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name).trim()).filter(|value| !value.is_empty())
     }

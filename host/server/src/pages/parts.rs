@@ -32,7 +32,7 @@ pub(super) fn empty(what: &str, next: Markup) -> Markup {
     html! { div.empty { p { strong { (what) } } p { (next) } } }
 }
 
-/// Returns a key that makes a form that is sent twice happen once.
+/// Returns a key for running a form sent twice only once.
 pub(super) fn idempotency_key() -> String {
     format!("{:032x}", rand::random::<u128>())
 }

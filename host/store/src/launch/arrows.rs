@@ -43,7 +43,7 @@ statements! {
     const END_ACTIVE: Batch = end_displaced!("'open', 'running', 'waiting'");
     const END_IDLE: Batch = end_displaced!("'open', 'waiting'");
 
-    /// Inserts decisions, returning the launches that were inserted.
+    /// Inserts decisions, returning the launches inserted.
     // The first decision about a slot stays.
     pub(super) async fn insert_new(launches: &[(&NewLaunch, Option<NewClaim>)]) -> Vec<LaunchId> = values_batch
         Batch::new("INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
@@ -133,12 +133,12 @@ statements! {
     pub async fn skip_all_queued(reason: &'static str, now: Timestamp) -> u64 = execute
         update_launches!("status = 'skipped', reason = $1, finished_at = $2", "status = 'queued'");
 
-    /// Skips every launch of a schedule that is queued or was never claimed, for `reason`.
+    /// Skips a schedule's launches still queued or never claimed, for `reason`.
     pub async fn withdraw(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
         update_launches!("status = 'skipped', reason = $2, finished_at = $3",
         "schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 
-    /// Skips every launch of a backfill that is queued or was never claimed, returning how many. Started launches continue.
+    /// Skips a backfill's launches still queued or never claimed, returning how many. Started launches continue.
     pub async fn withdraw_backfill(backfill: BackfillId, now: Timestamp) -> u64 = execute
         update_launches!("status = 'skipped', reason = 'cancelled', finished_at = $2",
         "backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
@@ -159,7 +159,7 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
     Ok(())
 }
 
-/// Inserts decisions, some claimed in the same moment, returning the launches that were inserted.
+/// Inserts decisions, some claimed in the same moment, returning the launches inserted.
 ///
 /// A slot that already has a decision keeps it: its launch must not run for the claim given here.
 pub async fn insert_claimed(

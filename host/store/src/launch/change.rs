@@ -13,7 +13,7 @@ use campanile_model::ids::{
 use campanile_model::labels::Labels;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 
-/// The reason of launches that are skipped or cancelled for another launch of their schedule.
+/// The reason of launches skipped or cancelled for another launch of their schedule.
 pub const OVERLAP: &str = "overlap";
 
 /// The reason of launches that an operator ended.
@@ -52,7 +52,7 @@ pub struct NewLaunch {
     /// The labels that a host must have to claim it.
     pub run_on: Option<Labels>,
     pub digest: Option<ArtifactDigest>,
-    /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
+    /// A JSON object merged over the schedule's context. Manual and backfill launches only.
     pub context: Option<String>,
     /// The arguments of a program, a JSON list of templates, in place of the schedule's. Manual launches only.
     pub args: Option<String>,
@@ -151,7 +151,7 @@ pub struct Finish {
     pub scheduled_time: Timestamp,
     pub at: Timestamp,
     pub end: RunEnd,
-    /// Calls that are not recorded yet.
+    /// Calls not recorded yet.
     pub tasks: Vec<TaskRun>,
 }
 
@@ -200,7 +200,7 @@ impl RunEnd {
         }
     }
 
-    /// Returns the reason of a cancelled launch that has none yet.
+    /// Returns the reason for a cancelled launch still without one.
     pub(super) fn reason(&self) -> Option<&'static str> {
         matches!(self, RunEnd::Cancelled { .. }).then_some(OVERLAP)
     }

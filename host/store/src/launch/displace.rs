@@ -74,7 +74,7 @@ statements! {
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
     const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE status = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
 
-    /// Returns the schedule of each launch of these schedules that is open, running or waiting.
+    /// Returns the schedule of each open, running or waiting launch of these schedules.
     pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
             SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status IN ('running', 'waiting')

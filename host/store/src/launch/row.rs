@@ -170,7 +170,7 @@ statements! {
     pub(super) async fn with_packages(first: LaunchId, last: LaunchId, limit: i64) -> Vec<(LaunchId, String)> = rows
         "SELECT id, package FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
 
-    /// Returns the launches that have these ids, in no order.
+    /// Returns the launches with these ids, in no order.
     pub async fn with_ids(ids: &[LaunchId]) -> Vec<LaunchRow> = rows_batch
         Batch::new(concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) SELECT ", launch_columns!(), launch_tables!(),
         "l.id IN (SELECT column1 FROM v)")),

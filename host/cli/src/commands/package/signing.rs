@@ -251,7 +251,7 @@ fn public_key(key: &minisign::PublicKey) -> Result<PublicKey> {
     key.map_err(|why: String| failed!("the public key {why}"))
 }
 
-/// Returns a passphrase for a new key: that of the environment, or one that is typed twice.
+/// Returns a new key's passphrase, from the environment or typed twice.
 fn new_passphrase() -> Result<String> {
     let first = passphrase("Passphrase for the new key: ")?;
     if std::env::var_os(KEY_PASSPHRASE).is_none() && first != passphrase("The same again: ")? {

@@ -155,7 +155,7 @@ fn is_instant(policy: Policy) -> bool {
     matches!(policy.spec().kind, ValueKind::Instant)
 }
 
-/// Returns the keys of the parts that can be cleared: the policies, and some others.
+/// Returns the keys of clearable parts: the policies and a few others.
 pub(crate) fn clearable() -> impl Iterator<Item = &'static str> {
     let policies = Policy::ALL.iter().map(|policy| policy.as_str());
     policies.chain(["task", "anchor", "exclude", "args", "context"])

@@ -291,7 +291,7 @@ impl Crontab {
         }
     }
 
-    /// Returns notes about the parts of an entry that are not imported.
+    /// Returns notes about the parts of an entry left out of the import.
     fn notes(&self, entry: &Entry) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(user) = &entry.user {

@@ -66,7 +66,7 @@ impl Changes {
     }
 }
 
-/// Returns what changes from `from` to `to`, two versions of a package that is granted `grants`.
+/// Returns the differences between two versions of a package, `from` and `to`, under `grants`.
 pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
     let schedules = [from, to].map(|side| side.manifest.schedules());
     Diff {

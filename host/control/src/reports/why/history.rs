@@ -240,7 +240,7 @@ impl LaunchTrace {
         parsed.ok().map(|(_, policies)| policies)
     }
 
-    /// Returns ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
+    /// Returns ` by `host` with tzdata 2026a`, if recorded. Recovery overwrites the host that decided.
     pub fn decided_by(&self) -> String {
         let DecidedLaunch { launch, host, .. } = &self.decided;
         match (host, &launch.tzdata_version) {

@@ -27,7 +27,7 @@ fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
     }
 }
 
-/// Returns a schedule that was created at midnight and is decided up to 02:00. The current time is 02:30.
+/// Returns a schedule created at midnight and decided up to 02:00. The current time is 02:30.
 fn history(newest: Revision, earlier: Vec<Revision>) -> ScheduleHistory {
     let state = ScheduleState {
         id: newest.schedule_id,

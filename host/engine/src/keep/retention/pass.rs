@@ -114,7 +114,7 @@ impl Pass {
         }
     }
 
-    /// Returns the launches of a page that are to be removed.
+    /// Returns the launches of a page to be removed.
     pub(super) async fn old(
         &mut self,
         ctx: &Ctx,

@@ -271,7 +271,7 @@ impl Watch {
     }
 }
 
-/// Returns where the next page begins: at the start again after a page that is not full.
+/// Returns where the next page begins, starting over after a partial page.
 fn next_page<R, K>(page: &[R], limit: i64, key: impl Fn(&R) -> K, first: K) -> K {
     let is_full = page.len() as i64 >= limit;
     page.last().filter(|_| is_full).map_or(first, key)

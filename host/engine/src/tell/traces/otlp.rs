@@ -61,7 +61,7 @@ fn span(span: &Span) -> Value {
     })
 }
 
-/// Returns attributes without those that have no value.
+/// Returns the attributes with a value.
 fn attributes(all: &[(&'static str, Value)]) -> Vec<Value> {
     let value = |value: &Value| match value {
         Value::Null => None,

@@ -173,7 +173,7 @@ fn call_span(call: &TracedCall, of_run: TraceContext) -> Span {
     }
 }
 
-/// Returns a span without attributes that has not failed.
+/// Returns a successful span without attributes.
 fn span(
     (context, parent): (TraceContext, Option<TraceContext>),
     name: String,

@@ -77,7 +77,7 @@ impl Files {
         tracked.map_or("", |tracked| &tracked.path)
     }
 
-    /// Returns the path from an open directory, cut to the length that is kept.
+    /// Returns the path from an open directory, cut to the length kept.
     pub(super) fn path_in(&self, fd: &Fd, path: &str) -> String {
         let mut whole = format!("{}/{path}", self.path_of(fd).trim_end_matches('/'));
         whole.truncate(whole.floor_char_boundary(PATH_BYTES_MAX));

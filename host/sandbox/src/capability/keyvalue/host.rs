@@ -478,7 +478,7 @@ mod tests {
     use crate::limits::Limits;
     use crate::world::World;
 
-    /// Returns what the calls of a task share that is granted the bucket `state` in `memory`.
+    /// Returns what calls of a task share, granted the bucket `state` in `memory`.
     fn shared(memory: &Arc<MemoryBuckets>) -> Shared {
         let grants = Grants {
             keyvalue: vec![BucketGrant {

@@ -150,7 +150,7 @@ impl BucketSession {
         !matches!(write, Some(Write::Delete | Write::Replace(_)))
     }
 
-    /// Returns the keys that have a value in the session, after the place `after`, in the order of their places.
+    /// Returns the keys with a value in the session, after the place `after`, in the order of their places.
     pub(crate) fn set_keys(&self, after: u64) -> Vec<SetKey<'_>> {
         let set = self.writes.iter().filter_map(|(key, written)| {
             let is_set = written.write != Write::Delete && written.place > after;
