@@ -53,6 +53,7 @@ CREATE TABLE alert_message (
     PRIMARY KEY (id)
 );
 CREATE INDEX alert_message_give_up ON alert_message USING btree (give_up_at) WHERE (status = 'pending'::text);
+CREATE INDEX alert_message_host ON alert_message USING btree (host_id) WHERE (host_id IS NOT NULL);
 CREATE INDEX alert_message_old ON alert_message USING btree (finished_at) WHERE (finished_at IS NOT NULL);
 CREATE INDEX alert_message_pending ON alert_message USING btree (channel, rule, id) WHERE (status = 'pending'::text);
 CREATE TABLE alert_message_alert (
@@ -174,6 +175,7 @@ CREATE TABLE event (
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
+    launch_id UUID,
     detail TEXT NOT NULL,
     principal TEXT,
     channel TEXT NOT NULL,

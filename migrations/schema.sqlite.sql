@@ -42,6 +42,7 @@ CREATE TABLE alert_message (
     CHECK (host_id IS NULL OR status = 'pending')
 ) STRICT;
 CREATE INDEX alert_message_give_up ON alert_message (give_up_at) WHERE status = 'pending';
+CREATE INDEX alert_message_host ON alert_message (host_id) WHERE host_id IS NOT NULL;
 CREATE INDEX alert_message_old ON alert_message (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX alert_message_pending ON alert_message (channel, rule, id) WHERE status = 'pending';
 CREATE TABLE alert_message_alert (
@@ -146,6 +147,7 @@ CREATE TABLE event (
     at INTEGER NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
+    launch_id BLOB,
     detail TEXT NOT NULL,
     principal TEXT,
     channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'proxy', 'host')),

@@ -550,6 +550,8 @@ CREATE TABLE event (
     at TIMESTAMPTZ NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
+    -- The launch that it's about, if it's about one.
+    launch_id UUID,
     detail TEXT NOT NULL,
     -- Who made the change, on which way, and from which network address. None of a host that acts by itself.
     principal TEXT,
@@ -645,9 +647,9 @@ CREATE TABLE outbox_message (
 CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
 -- outbox::due_packages
 CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
--- outbox::give_up
+-- messages::give_up
 CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';
--- outbox::has_orphans, outbox::release_orphans
+-- messages::has_orphans, messages::release_orphans
 CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NOT NULL;
 -- outbox::remove_old
 CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
@@ -720,8 +722,10 @@ CREATE TABLE alert_message (
 );
 -- alert_messages::newest, alert_messages::due
 CREATE INDEX alert_message_pending ON alert_message (channel, rule, id) WHERE status = 'pending';
--- alert_messages::give_up
+-- messages::give_up
 CREATE INDEX alert_message_give_up ON alert_message (give_up_at) WHERE status = 'pending';
+-- messages::has_orphans, messages::release_orphans
+CREATE INDEX alert_message_host ON alert_message (host_id) WHERE host_id IS NOT NULL;
 -- alert_messages::remove_old
 CREATE INDEX alert_message_old ON alert_message (finished_at) WHERE finished_at IS NOT NULL;
 

@@ -13,7 +13,8 @@ use campanile_model::ids::MessageId;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Policies;
 use campanile_store::events::{self, EventKind};
-use campanile_store::outbox::{self, MessageRow, MessageStatus};
+use campanile_store::messages::MessageTable as _;
+use campanile_store::outbox::{self, MessageRow, MessageStatus, OutboxTable};
 use campanile_store::{FailureKind, HostLock, LaunchStatus, hosts, launch};
 use campanile_tests::{Backend, TestDb, on_both, once_package};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -411,7 +412,9 @@ async fn the_claim_of_an_ended_host_is_released(test: TestDb) {
         let mut tx = test.write().await;
         let due = outbox::due(&mut tx, "once", now, 10).await.unwrap();
         let until = now.plus(Duration::from_secs(600));
-        let claimed = outbox::claim(&mut tx, due[0], id, until).await.unwrap();
+        let claimed = OutboxTable::claim(&mut tx, due[0], id, until)
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
         claimed.unwrap()
     };
@@ -482,7 +485,9 @@ async fn a_dead_hosts_message_waits_for_the_end_of_its_lease(test: TestDb) {
         .unwrap();
     let due = outbox::due(&mut tx, "once", now, 10).await.unwrap();
     let until = clock_time("11:01:00");
-    let claimed = outbox::claim(&mut tx, due[0], dead, until).await.unwrap();
+    let claimed = OutboxTable::claim(&mut tx, due[0], dead, until)
+        .await
+        .unwrap();
     assert!(claimed.is_some());
     tx.commit().await.unwrap();
     // A process of the same name locked the name after the connection of the first one broke.

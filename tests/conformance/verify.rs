@@ -236,7 +236,7 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
         ("event", "DELETE FROM event WHERE kind = 'schedule_paused'".to_owned(), &[EventDeleted]),
         (
             "event",
-            format!("INSERT INTO event SELECT {id}, at, kind, 'other', detail, principal, channel, address FROM event WHERE kind = 'schedule_paused'"),
+            format!("INSERT INTO event SELECT {id}, at, kind, 'other', launch_id, detail, principal, channel, address FROM event WHERE kind = 'schedule_paused'"),
             &[EventAdded],
         ),
         ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[LaunchAdded, SealBroken]),
@@ -458,11 +458,7 @@ async fn recoveries_meanwhile_are_no_faults(test: TestDb) {
 async fn many_events_are_sealed_in_parts(test: TestDb) {
     let scene = Scene::start(test, "10:30:00").await;
     for (time, count) in [("10:31:00", 700), ("10:31:01", 700), ("10:31:02", 2_000)] {
-        let one = || NewEvent {
-            kind: EventKind::SchedulePaused,
-            subject: "report".to_owned(),
-            detail: String::new(),
-        };
+        let one = || NewEvent::new(EventKind::SchedulePaused, "report", "");
         let events: Vec<NewEvent> = std::iter::repeat_with(one).take(count).collect();
         let at = clock_time(time);
         scene

@@ -43,8 +43,6 @@ pub struct Recovered {
 /// What to report of a recovery once it's committed.
 #[derive(Default)]
 struct RecoveryNews {
-    /// The launches of `events`, in their order.
-    launches: Vec<LaunchId>,
     /// One event for each recovered launch.
     events: Vec<NewEvent>,
     /// Launches that ended.
@@ -141,8 +139,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
         crash::point("after_recover_commit");
         ctx.metrics.count_recoveries(&news.events);
         traces::note_ended(ctx, news.ended);
-        ctx.launch_log
-            .recovered(news.launches.iter().zip(&news.events));
+        ctx.launch_log.recovered(&news.events);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
@@ -204,12 +201,9 @@ async fn recover_orphans(
                 run_again_text(orphan, &decision, limits.attempts_max, now),
             ),
         };
-        news.launches.push(orphan.launch_id);
-        news.events.push(NewEvent {
-            kind,
-            subject: orphan.schedule.clone(),
-            detail,
-        });
+        let (schedule, launch) = (&orphan.schedule, orphan.launch_id);
+        news.events
+            .push(NewEvent::of_launch(kind, schedule, launch, detail));
         match decision.action {
             RecoveryAction::RunAgain => done.reopened += 1,
             _ => news.ended.push(decision.launch_id),
@@ -247,8 +241,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
-    ctx.launch_log
-        .recovered(news.launches.iter().zip(&news.events));
+    ctx.launch_log.recovered(&news.events);
     traces::note_ended(ctx, news.ended);
     Ok(done.reopened + handed_back.note(ctx))
 }

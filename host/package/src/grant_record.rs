@@ -142,6 +142,7 @@ mod tests {
                 port: 5432,
                 private: true,
             }],
+            source: campanile_sandbox::GrantSource::Sidecar,
         }
     }
 

@@ -124,6 +124,16 @@ pub struct BucketGrant {
     pub writable: bool,
 }
 
+/// Where grants are written, for advice about what is not granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GrantSource {
+    /// The sidecar file of a package.
+    #[default]
+    Sidecar,
+    /// An address in the host's configuration.
+    Configuration,
+}
+
 /// Everything that a task may reach beyond computing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
@@ -140,6 +150,7 @@ pub struct Grants {
     pub secrets: BTreeSet<String>,
     /// Variables whose values are secrets: the variable, and the secret's name.
     pub secret_env: BTreeMap<String, String>,
+    pub source: GrantSource,
 }
 
 impl Grants {
@@ -156,6 +167,7 @@ impl Grants {
             keyvalue,
             secrets,
             secret_env,
+            source: _,
         } = others;
         let mut shared = self.clone();
         shared.directories.retain(|one| directories.contains(one));

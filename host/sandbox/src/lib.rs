@@ -59,8 +59,8 @@ pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{ComponentLimits, SandboxError, SandboxSettings, sparse_image_bytes_max};
 pub use grants::{
-    AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
-    Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
+    AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, GrantSource,
+    Grants, HttpGrant, Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
 pub use ledger::kept::{KEPT_FREE_BYTES, Kept, KeptShare};
 pub use ledger::{memory_of_machine, raise_descriptor_limit};

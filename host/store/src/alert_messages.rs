@@ -1,18 +1,17 @@
 //! Messages about alerts, and their deliveries.
 //!
 //! A message is recorded in the transaction that changes its alerts. Alerts of the same rule join it until a host claims it.
-//! A host claims it by compare-and-set on `attempts`, as it claims a message of the outbox. The messages of one channel and
-//! rule are delivered in the order of their ids: each waits for the end of the one before.
+//! The messages of one channel and rule are delivered in the order of their ids: each waits for the end of the one before.
+//! [`delivery`] has the statements of a delivery, the same as for messages of the outbox.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::alerts::{Alert, alert_columns};
-use super::outbox::{DeliveryEnd, DueMessage};
+use super::messages::{DeadMessage, DeliveryEnd, DueMessage, deliveries};
 use super::sql::statements;
-use super::types::storable;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{AlertId, HostId, MessageId};
+use campanile_model::ids::{AlertId, MessageId};
 pub use campanile_model::status::{AlertMessageKind, MessageStatus};
 
 /// A message to record.
@@ -74,16 +73,6 @@ pub struct AlertMessageRow {
     pub error: Option<String>,
 }
 
-/// A message that was given up.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct DeadAlertMessage {
-    pub id: MessageId,
-    pub channel: String,
-    pub rule: String,
-    pub attempts: i64,
-    pub error: Option<String>,
-}
-
 macro_rules! row_columns {
     ($condition:literal) => {
         concat!(
@@ -92,6 +81,11 @@ macro_rules! row_columns {
             $condition
         )
     };
+}
+
+deliveries! {
+    AlertMessageTable = "alert_message", ClaimedAlertMessage "id, channel, rule, kind, attempts, created_at, give_up_at",
+    dead "channel AS sender, rule AS what"
 }
 
 statements! {
@@ -127,13 +121,6 @@ statements! {
                 AND e.id < m.id)
         ORDER BY m.id LIMIT $3";
 
-    /// Claim a message for a host until `until`; none when another host has claimed it.
-    pub async fn claim(due: DueMessage, host: HostId, until: Timestamp) -> Option<ClaimedAlertMessage> = row
-        "UPDATE alert_message SET attempts = attempts + 1, host_id = $3, next_attempt_at = $4
-        WHERE id = $1 AND attempts = $2 AND status = 'pending'
-        RETURNING id, channel, rule, kind, attempts, created_at, give_up_at"
-        => [due.id, due.attempts, host, until];
-
     /// Returns the alerts that a message is about, in the order of their ids. A message that alerts are resolved is about those
     /// of which the same channel got a message that they fire.
     pub async fn alerts_of(id: MessageId) -> Vec<Alert> = rows
@@ -142,23 +129,6 @@ statements! {
             SELECT 1 FROM alert_message_alert f JOIN alert_message t ON t.id = f.message_id
             WHERE f.alert_id = a.id AND t.kind = 'firing' AND t.channel = m.channel AND t.status = 'delivered'))
         ORDER BY a.id");
-
-    /// Record the end of a delivery. False when the message was claimed again meanwhile.
-    pub async fn end(end: &DeliveryEnd<'_>) -> bool = changed
-        "UPDATE alert_message SET status = $3, next_attempt_at = $4, finished_at = $5, answer = $6, error = $7, host_id = NULL
-        WHERE id = $1 AND attempts = $2 AND status = 'pending'"
-        => [end.id, end.attempts, end.status, end.next_attempt_at, end.finished_at, end.answer, end.error.map(storable)];
-
-    /// Whether messages are due after their last delivery could begin.
-    pub async fn has_late(now: Timestamp) -> bool = one_value
-        "SELECT EXISTS (SELECT 1 FROM alert_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1)";
-
-    /// Give up at most `limit` messages that are due after their last delivery could begin, and return them.
-    pub async fn give_up(now: Timestamp, limit: i64) -> Vec<DeadAlertMessage> = rows
-        "UPDATE alert_message SET status = 'dead', next_attempt_at = NULL, finished_at = $1, host_id = NULL
-        WHERE id IN (SELECT id FROM alert_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1
-            ORDER BY give_up_at LIMIT $2) AND status = 'pending' AND next_attempt_at <= $1
-        RETURNING id, channel, rule, attempts, error";
 
     /// Returns up to `limit` channels with a message from before `before` whose last delivery failed: its channel, when the
     /// oldest such message was recorded, and why a delivery failed.

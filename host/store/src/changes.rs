@@ -1,6 +1,6 @@
 //! The counter by which a running host notices changes of another process.
 
-use super::events::{self, EventKind};
+use super::events::{self, EventKind, NewEvent};
 use super::sql::statements;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -21,6 +21,11 @@ pub async fn record(
     subject: &str,
     detail: &str,
 ) -> Result {
-    events::record(tx, at, kind, subject, detail).await?;
+    record_event(tx, at, NewEvent::new(kind, subject, detail)).await
+}
+
+/// Record one event, and tell every running host that something has changed.
+pub async fn record_event(tx: &mut Tx, at: Timestamp, event: NewEvent) -> Result {
+    events::record_all(tx, at, &[event]).await?;
     bump(tx).await
 }

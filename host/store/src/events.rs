@@ -8,7 +8,7 @@ use super::types::{recorded, storable};
 use super::{Result, Tx};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::EventId;
+use campanile_model::ids::{EventId, LaunchId};
 pub use campanile_model::status::EventKind;
 
 /// One event.
@@ -19,6 +19,8 @@ pub struct Event {
     pub kind: EventKind,
     /// The name or id of the host, package, schedule or backfill.
     pub subject: String,
+    /// The launch that it's about. Null when it's about none, or about several.
+    pub launch_id: Option<LaunchId>,
     /// One sentence.
     pub detail: String,
     /// Who made the change: a user of the operating system, or the name of a token. Null when a host acted by itself.
@@ -31,7 +33,7 @@ pub struct Event {
 
 macro_rules! event_columns {
     () => {
-        "id, at, kind, subject, detail, principal, channel, address"
+        "id, at, kind, subject, launch_id, detail, principal, channel, address"
     };
 }
 pub(super) use event_columns;
@@ -41,7 +43,33 @@ pub(super) use event_columns;
 pub struct NewEvent {
     pub kind: EventKind,
     pub subject: String,
+    pub launch_id: Option<LaunchId>,
     pub detail: String,
+}
+
+impl NewEvent {
+    /// An event about no launch.
+    pub fn new(kind: EventKind, subject: impl Into<String>, detail: impl Into<String>) -> NewEvent {
+        NewEvent {
+            kind,
+            subject: subject.into(),
+            launch_id: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// An event about a launch of a schedule.
+    pub fn of_launch(
+        kind: EventKind,
+        schedule: impl Into<String>,
+        launch: LaunchId,
+        detail: impl Into<String>,
+    ) -> NewEvent {
+        NewEvent {
+            launch_id: Some(launch),
+            ..NewEvent::new(kind, schedule, detail)
+        }
+    }
 }
 
 statements! {
@@ -56,8 +84,9 @@ statements! {
 
     /// Record events of `actor`.
     pub(super) async fn insert(at: Timestamp, actor: &Actor, events: &[NewEvent]) -> () = execute_batch
-        Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")),
-        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), recorded(&event.detail),
+        Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")),
+        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), event.launch_id,
+            recorded(&event.detail),
             actor.principal.as_deref().map(storable), actor.channel, actor.address.as_deref()];
 }
 
@@ -75,10 +104,5 @@ pub async fn record(
     subject: &str,
     detail: &str,
 ) -> Result {
-    let event = NewEvent {
-        kind,
-        subject: subject.to_owned(),
-        detail: detail.to_owned(),
-    };
-    record_all(tx, at, &[event]).await
+    record_all(tx, at, &[NewEvent::new(kind, subject, detail)]).await
 }

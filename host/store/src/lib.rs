@@ -58,6 +58,7 @@ pub mod events;
 pub mod history;
 pub mod hosts;
 pub mod launch;
+pub mod messages;
 pub mod outbox;
 pub mod package_record;
 pub mod package_removal;

@@ -1,16 +1,15 @@
 //! The outbox: messages that tasks have handed over, and their deliveries.
 //!
-//! A host claims a pending message by compare-and-set on `attempts`, the number of its deliveries, and records the end of
-//! the delivery under the same number. `next_attempt_at` of a claimed message is the end of the claim: then any host may
-//! deliver the message again.
+//! [`delivery`] has the statements of a delivery, the same as for messages about alerts.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
+use super::messages::{DeadMessage, DeliveryEnd, DueMessage, deliveries};
 use super::sql::{Batch, statements};
-use super::types::{json_text, storable, stored_json};
+use super::types::{json_text, stored_json};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId, MessageId};
+use campanile_model::ids::{LaunchId, MessageId};
 pub use campanile_model::status::MessageStatus;
 use campanile_model::trace_context::TraceContext;
 
@@ -33,13 +32,6 @@ pub struct NewMessage<'m> {
     pub give_up_at: Timestamp,
 }
 
-/// A message that is due, before a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, FromRow)]
-pub struct DueMessage {
-    pub id: MessageId,
-    pub attempts: i64,
-}
-
 /// A message that this host delivers.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClaimedMessage {
@@ -55,22 +47,6 @@ pub struct ClaimedMessage {
     pub launch_id: LaunchId,
     /// The trace context that the caller of its launch gave.
     pub caller_traceparent: Option<TraceContext>,
-}
-
-/// How a delivery ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeliveryEnd<'e> {
-    pub id: MessageId,
-    /// The number of the delivery.
-    pub attempts: i64,
-    pub status: MessageStatus,
-    /// Only of a pending message.
-    pub next_attempt_at: Option<Timestamp>,
-    /// Only of a message that is not pending.
-    pub finished_at: Option<Timestamp>,
-    /// The status of the receiver's answer.
-    pub answer: Option<i64>,
-    pub error: Option<&'e str>,
 }
 
 /// A message as commands list it.
@@ -116,17 +92,6 @@ pub struct MessageContent {
     pub body: Vec<u8>,
 }
 
-/// A message that was given up.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct DeadMessage {
-    pub id: MessageId,
-    pub package: String,
-    pub method: String,
-    pub url: String,
-    pub attempts: i64,
-    pub error: Option<String>,
-}
-
 fn body_text<S: serde::Serializer>(body: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&String::from_utf8_lossy(body))
 }
@@ -137,6 +102,12 @@ fn body_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::E
 
 fn json_list<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     json_text(&Some(text.to_owned()), to)
+}
+
+deliveries! {
+    OutboxTable = "outbox_message", ClaimedMessage "id, package, attempts, method, url, headers, body, give_up_at, launch_id,
+        (SELECT l.caller_traceparent FROM launch l WHERE l.id = outbox_message.launch_id) AS caller_traceparent",
+    dead "package AS sender, method || ' ' || url AS what"
 }
 
 statements! {
@@ -158,43 +129,6 @@ statements! {
     pub async fn due(package: &str, now: Timestamp, limit: i64) -> Vec<DueMessage> = rows
         "SELECT id, attempts FROM outbox_message WHERE status = 'pending' AND package = $1 AND next_attempt_at <= $2
         ORDER BY next_attempt_at LIMIT $3";
-
-    /// Claim a message for a host until `until`; none when another host has claimed it.
-    pub async fn claim(due: DueMessage, host: HostId, until: Timestamp) -> Option<ClaimedMessage> = row
-        "UPDATE outbox_message SET attempts = attempts + 1, host_id = $3, next_attempt_at = $4
-        WHERE id = $1 AND attempts = $2 AND status = 'pending'
-        RETURNING id, package, attempts, method, url, headers, body, give_up_at, launch_id,
-            (SELECT l.caller_traceparent FROM launch l WHERE l.id = outbox_message.launch_id) AS caller_traceparent"
-        => [due.id, due.attempts, host, until];
-
-    /// Record the end of a delivery. False when the message was claimed again or discarded meanwhile.
-    pub async fn end(end: &DeliveryEnd<'_>) -> bool = changed
-        "UPDATE outbox_message SET status = $3, next_attempt_at = $4, finished_at = $5, answer = $6, error = $7, host_id = NULL
-        WHERE id = $1 AND attempts = $2 AND status = 'pending'"
-        => [end.id, end.attempts, end.status, end.next_attempt_at, end.finished_at, end.answer, end.error.map(storable)];
-
-    /// Whether hosts that have ended, and whose leases have ended too, still have claims after `now`.
-    pub async fn has_orphans(now: Timestamp) -> bool = one_value
-        "SELECT EXISTS (SELECT 1 FROM outbox_message m JOIN host h ON h.id = m.host_id WHERE m.host_id IS NOT NULL AND m.next_attempt_at > $1
-            AND h.ended_at IS NOT NULL AND (h.end_reason = 'stopped' OR h.lease_until <= $1))";
-
-    /// End the claims of hosts that have ended, so that their messages are due at `now`.
-    ///
-    /// A host that was marked as dead may be delivering until its lease has ended.
-    pub async fn release_orphans(now: Timestamp) -> u64 = execute
-        "UPDATE outbox_message SET host_id = NULL, next_attempt_at = $1 WHERE host_id IS NOT NULL AND next_attempt_at > $1
-            AND host_id IN (SELECT h.id FROM host h WHERE h.ended_at IS NOT NULL AND (h.end_reason = 'stopped' OR h.lease_until <= $1))";
-
-    /// Whether messages are due after their last delivery could begin.
-    pub async fn has_late(now: Timestamp) -> bool = one_value
-        "SELECT EXISTS (SELECT 1 FROM outbox_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1)";
-
-    /// Give up at most `limit` messages that are due after their last delivery could begin, and return them.
-    pub async fn give_up(now: Timestamp, limit: i64) -> Vec<DeadMessage> = rows
-        "UPDATE outbox_message SET status = 'dead', next_attempt_at = NULL, finished_at = $1, host_id = NULL
-        WHERE id IN (SELECT id FROM outbox_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1
-            ORDER BY give_up_at LIMIT $2) AND status = 'pending' AND next_attempt_at <= $1
-        RETURNING id, package, method, url, attempts, error";
 
     /// Deliver a message again from `now` on, until `give_up_at`. False when it was delivered, or is being delivered.
     pub async fn retry(id: MessageId, now: Timestamp, give_up_at: Timestamp) -> bool = changed

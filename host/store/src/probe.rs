@@ -44,6 +44,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
         alert_facts::STATEMENTS,
         alert_messages::STATEMENTS,
+        alert_messages::delivery::STATEMENTS,
         alerts::STATEMENTS,
         api_answers::STATEMENTS,
         backfills::STATEMENTS,
@@ -57,6 +58,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         history::STATEMENTS,
         hosts::STATEMENTS,
         outbox::STATEMENTS,
+        outbox::delivery::STATEMENTS,
         package_versions::STATEMENTS,
         package_record::STATEMENTS,
         package_removal::STATEMENTS,

@@ -244,7 +244,7 @@ macro_rules! statements {
         )*
 
         /// Every constant and every query above.
-        pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name,)* $(&$query,)*];
+        pub(crate) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name,)* $(&$query,)*];
     };
 }
 

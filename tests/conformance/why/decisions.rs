@@ -213,7 +213,7 @@ async fn why_of_a_recovered_launch_lists_the_lost_run(test: TestDb) {
             launched, 2026-05-04T10:10:00Z: decided, to run the package `guests`
             claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             lost, 2026-05-04T10:10:45Z: the run of `host-1`: its lease expired
-            recovered, 2026-05-04T10:10:45Z: opened again, recovery 1 of 3: its lease expired
+            recovered, 2026-05-04T10:10:45Z: slot 2026-05-04T10:10:00Z runs again, recovery 1 of 3: its lease expired
             claimed, 2026-05-04T10:10:45Z: by `host-1`, as a recovery: run <id>
             called, 2026-05-04T10:10:45Z: task `ok`, call 2: succeeded after 0s
             outcome, 2026-05-04T10:10:45Z: succeeded, in run 2",

@@ -12,7 +12,7 @@ use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_model::status::LaunchStatus;
-use campanile_store::events::EventKind;
+use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launch::{self, LaunchState, NewLaunch};
 use campanile_store::{Tx, changes, schedules};
 
@@ -62,7 +62,8 @@ pub async fn cancel(
         }
         set_next_slot(tx, state.schedule_id, now).await?;
     }
-    changes::record(tx, now, EventKind::LaunchCancelled, &name, &detail).await?;
+    let event = NewEvent::of_launch(EventKind::LaunchCancelled, &name, launch, detail);
+    changes::record_event(tx, now, event).await?;
     Ok(done)
 }
 
@@ -139,7 +140,8 @@ pub async fn retry(
     let triggered = insert_requested(tx, &schedule.state, &policies, again, now).await?;
     let id = triggered.launch;
     let detail = format!("slot {slot} is launched again by {by}: launch {id}, after {launch}");
-    changes::record(tx, now, EventKind::LaunchRetried, &name, &detail).await?;
+    let event = NewEvent::of_launch(EventKind::LaunchRetried, &name, id, detail);
+    changes::record_event(tx, now, event).await?;
     Ok((triggered, slot, name))
 }
 

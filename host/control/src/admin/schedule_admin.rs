@@ -30,7 +30,7 @@ use campanile_model::trace_context::TraceContext;
 use campanile_package::context;
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
 use campanile_schedule::rule::Rule;
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::launch::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::schedules::{self, History, NextSlot, Revision, Schedule, ScheduleState};
@@ -268,7 +268,9 @@ pub async fn trigger(
         launch::set_caller_traceparent(tx, triggered.launch, caller).await?;
     }
     let detail = trigger_detail(&trigger, &triggered);
-    changes::record(tx, now, EventKind::LaunchTriggered, name, &detail).await?;
+    let kind = EventKind::LaunchTriggered;
+    let event = NewEvent::of_launch(kind, name, triggered.launch, detail);
+    changes::record_event(tx, now, event).await?;
     Ok(triggered)
 }
 

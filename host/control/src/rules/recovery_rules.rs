@@ -108,7 +108,7 @@ pub fn run_again_text(
     let pause = decision.not_before.map_or_else(String::new, |not_before| {
         format!(", not before {not_before}")
     });
-    format!("slot {slot} is run again{pause}, {number}: {why}")
+    format!("slot {slot} runs again{pause}, {number}: {why}")
 }
 
 /// Pure: whether to leave an orphan with a run to its claiming host, which may hand it back.

@@ -127,12 +127,7 @@ impl ClockKeeper {
 
     fn note(&mut self, ctx: &Ctx, kind: EventKind, detail: String) {
         if self.unrecorded.len() < UNRECORDED_MAX {
-            let subject = ctx.name.clone();
-            self.unrecorded.push(NewEvent {
-                kind,
-                subject,
-                detail,
-            });
+            self.unrecorded.push(NewEvent::new(kind, &ctx.name, detail));
         }
     }
 

@@ -15,7 +15,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
 use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::launch::{self, NewLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Db, DbError, HostLock, Origin, Tx, chores, hosts, packages, schedules};
 
@@ -188,7 +188,9 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
     let mut superseded = Vec::new();
     for (launch_id, schedule, slot) in launch::unclaimed_startups(&mut tx, ctx.host).await? {
         let detail = format!("slot {slot} was abandoned: {SUPERSEDED}");
-        events::record(&mut tx, now, EventKind::LaunchAbandoned, &schedule, &detail).await?;
+        let kind = EventKind::LaunchAbandoned;
+        let event = NewEvent::of_launch(kind, schedule, launch_id, detail);
+        events::record_all(&mut tx, now, &[event]).await?;
         superseded.push(RecoveryDecision {
             launch_id,
             action: RecoveryAction::Abandon(SUPERSEDED),

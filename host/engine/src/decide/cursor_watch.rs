@@ -48,10 +48,8 @@ impl CursorWatch {
         let news = ahead
             .iter()
             .filter(|(name, _)| !self.reported.contains(name));
-        let news = news.map(|(name, cursor_at)| NewEvent {
-            kind: EventKind::CursorAhead,
-            subject: name.clone(),
-            detail: silent_until(name, *cursor_at),
+        let news = news.map(|(name, cursor_at)| {
+            NewEvent::new(EventKind::CursorAhead, name, silent_until(name, *cursor_at))
         });
         let news: Vec<NewEvent> = news.collect();
         if !news.is_empty() {

@@ -201,11 +201,8 @@ fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
     };
     let (rule, detail) = (&alert.rule, &alert.detail);
     tracing::warn!(%rule, subject = %alert.subject, detail, "{kind}");
-    Some(NewEvent {
-        kind,
-        subject: alert.subject.clone(),
-        detail: format!("by the rule `{rule}`: {detail}"),
-    })
+    let detail = format!("by the rule `{rule}`: {detail}");
+    Some(NewEvent::new(kind, &alert.subject, detail))
 }
 
 /// Records a message about alerts to a channel. The alerts join the newest message of the rule if no host has claimed it.

@@ -18,25 +18,26 @@ use crate::error::Result;
 use crate::run::secrets::Vault;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
-use campanile_model::ids::{HostId, MessageId};
+use campanile_model::ids::MessageId;
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;
 use campanile_sandbox::Delivered;
-use campanile_store::Tx;
 use campanile_store::events::{self, NewEvent};
-use campanile_store::outbox::{DeliveryEnd, DueMessage};
+use campanile_store::messages::{DeadMessage, DeliveryEnd, DueMessage, MessageTable};
 
 /// The pause after the first failed delivery. Each later one is three times as long, up to the greatest.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_FACTOR: u32 = 3;
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(12 * 3_600);
 /// The messages that are given up in one transaction.
-pub(crate) const GIVEN_UP_MAX: i64 = 256;
+const GIVEN_UP_MAX: i64 = 256;
 /// The receiver wants no more such messages.
 const GONE: u16 = 410;
 
-/// A table of messages that hosts deliver.
-pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
+/// How a host delivers the messages of a table.
+pub(crate) trait Sender: Sized + Send + Sync + 'static {
+    /// Where the messages are.
+    type Table: MessageTable;
     /// The name of the step in log lines about failures.
     const STEP: &'static str;
     /// The longest that one delivery takes, from the claim to the answer.
@@ -47,19 +48,11 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
     const INTERVAL: Duration;
     /// The crash points of a delivery, in the order of [`crash::MESSAGE_POINTS`].
     const POINTS: [&'static str; 5];
-    /// A message that a host has claimed.
-    type Message: Send + Sync;
     /// What the host delivers it with, such as a channel.
     type With: Send + Sync;
 
     /// What wakes a host that looks for messages.
     fn wake(ctx: &Ctx) -> &Notify;
-
-    /// Whether [`MessageTable::give_up`] has something to do.
-    fn has_late(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Gives up the messages whose time for deliveries has ended, also messages that no host can deliver. Returns an event about each.
-    fn give_up(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<Vec<NewEvent>>> + Send;
 
     /// Returns due messages, as many as fit beside the deliveries under way.
     fn due(
@@ -68,16 +61,8 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(DueMessage, Self::With)>>> + Send;
 
-    /// Claims a message until `until`; none when another host has claimed it.
-    fn claim(
-        tx: &mut Tx,
-        due: DueMessage,
-        host: HostId,
-        until: Timestamp,
-    ) -> impl Future<Output = Result<Option<Self::Message>>> + Send;
-
     /// Returns the package or the channel of a message.
-    fn sender(message: &Self::Message) -> &str;
+    fn sender(message: &ClaimedOf<Self>) -> &str;
 
     /// Returns the span of the log lines about a delivery.
     fn span(claimed: &Claimed<Self>) -> Span;
@@ -89,22 +74,25 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
         claimed: &Claimed<Self>,
     ) -> impl Future<Output = Result<Option<Ended>>> + Send;
 
-    /// Records the end of a delivery. Returns false when the message was claimed again or discarded meanwhile.
-    fn end(tx: &mut Tx, end: &DeliveryEnd<'_>) -> impl Future<Output = Result<bool>> + Send;
+    /// Returns a claimed message as one that was given up, whose last delivery failed with `error`.
+    fn dead(message: &ClaimedOf<Self>, error: Option<String>) -> DeadMessage;
 
-    /// Returns the event that a message was given up, whose last delivery failed with `error`.
-    fn dead_event(message: &Self::Message, error: Option<String>) -> NewEvent;
+    /// Returns the event that a message was given up.
+    fn dead_event(dead: &DeadMessage) -> NewEvent;
 }
+
+/// A message of a sender's table, claimed by this host.
+pub(crate) type ClaimedOf<S> = <<S as Sender>::Table as MessageTable>::Claimed;
 
 /// The package or the channel of each delivery under way.
 pub(crate) type UnderWay = HashMap<task::Id, String>;
 
 /// A message that this host has claimed.
-pub(crate) struct Claimed<T: MessageTable> {
+pub(crate) struct Claimed<T: Sender> {
     pub(crate) id: MessageId,
     /// The number of this delivery, from 1.
     pub(crate) attempts: i64,
-    pub(crate) message: T::Message,
+    pub(crate) message: ClaimedOf<T>,
     pub(crate) with: T::With,
     /// Until when this host may deliver it.
     pub(crate) until: Monotonic,
@@ -113,14 +101,14 @@ pub(crate) struct Claimed<T: MessageTable> {
 }
 
 /// The service that delivers the messages of a table.
-pub(crate) struct Delivery<T: MessageTable> {
+pub(crate) struct Delivery<T: Sender> {
     vault: Arc<Vault>,
     deliveries: JoinSet<()>,
     under_way: UnderWay,
     table: PhantomData<T>,
 }
 
-impl<T: MessageTable> Service for Delivery<T> {
+impl<T: Sender> Service for Delivery<T> {
     const STEP: &'static str = T::STEP;
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
@@ -160,7 +148,7 @@ impl<T: MessageTable> Service for Delivery<T> {
     }
 }
 
-impl<T: MessageTable> Delivery<T> {
+impl<T: Sender> Delivery<T> {
     pub(crate) fn new(ctx: &Ctx) -> Delivery<T> {
         Delivery {
             vault: Arc::new(Vault::new(ctx.settings.secrets.clone())),
@@ -189,7 +177,7 @@ impl<T: MessageTable> Delivery<T> {
         let mut tx = ctx.db.write().await?;
         let mut claimed = Vec::with_capacity(found.len());
         for (due, with) in found {
-            let message = T::claim(&mut tx, due, ctx.host, now.plus(T::CLAIM)).await?;
+            let message = T::Table::claim(&mut tx, due, ctx.host, now.plus(T::CLAIM)).await?;
             claimed.extend(message.map(|message| Claimed {
                 id: due.id,
                 attempts: due.attempts + 1,
@@ -207,21 +195,24 @@ impl<T: MessageTable> Delivery<T> {
     }
 }
 
-/// Gives up the messages whose last delivery is over.
-async fn give_up<T: MessageTable>(ctx: &Ctx, now: Timestamp) -> Result {
+/// Releases the messages of hosts that have ended, and gives up those whose time for deliveries has ended, also messages that
+/// no host can deliver.
+async fn give_up<T: Sender>(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.read().await?;
-    if !T::has_late(&mut tx, now).await? {
+    if !T::Table::has_overdue(&mut tx, now).await? {
         return Ok(());
     }
     drop(tx);
     let mut tx = ctx.db.write().await?;
-    let dead = T::give_up(&mut tx, now).await?;
-    events::record_all(&mut tx, now, &dead).await?;
+    T::Table::release(&mut tx, now).await?;
+    let dead = T::Table::give_up(&mut tx, now, GIVEN_UP_MAX).await?;
+    let events: Vec<NewEvent> = dead.iter().map(T::dead_event).collect();
+    events::record_all(&mut tx, now, &events).await?;
     Ok(tx.commit().await?)
 }
 
 /// Delivers a claimed message once, and records how that ended.
-async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: Claimed<T>) {
+async fn deliver_and_record<T: Sender>(ctx: &Ctx, vault: &Vault, claimed: Claimed<T>) {
     let delivered = T::deliver(ctx, vault, &claimed).await;
     ctx.trouble
         .note("reading the alerts of a message", &delivered);
@@ -261,7 +252,7 @@ async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: 
 }
 
 /// Records the end of a delivery. Returns false when the message was claimed again or discarded meanwhile.
-async fn record_end<T: MessageTable>(
+async fn record_end<T: Sender>(
     ctx: &Ctx,
     claimed: &Claimed<T>,
     ended: &Ended,
@@ -277,9 +268,9 @@ async fn record_end<T: MessageTable>(
         answer: ended.answer,
         error: ended.error.as_deref(),
     };
-    let is_mine = T::end(&mut tx, &end).await?;
+    let is_mine = T::Table::end(&mut tx, &end).await?;
     if is_mine && ended.status == MessageStatus::Dead {
-        let dead = T::dead_event(&claimed.message, ended.error.clone());
+        let dead = T::dead_event(&T::dead(&claimed.message, ended.error.clone()));
         events::record_all(&mut tx, now, &[dead]).await?;
     }
     let [.., before_commit, after_commit] = T::POINTS;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::tell::log_spans;
 use campanile_control::lock::lock;
-use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::ids::ScheduleId;
 use campanile_model::text::{counted, printable_line};
 use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
@@ -192,15 +192,16 @@ impl LaunchLog {
         }
     }
 
-    /// Logs recovered launches, each with its event, whose subject is the schedule.
-    pub(crate) fn recovered<'n>(&self, news: impl Iterator<Item = (&'n LaunchId, &'n NewEvent)>) {
-        for (launch, event) in news {
+    /// Logs recovered launches by their events.
+    pub(crate) fn recovered(&self, news: &[NewEvent]) {
+        for event in news {
             let NewEvent {
                 kind,
                 subject,
+                launch_id,
                 detail,
             } = event;
-            let span = log_spans::decision(Some(subject), Some(*launch));
+            let span = log_spans::decision(Some(subject), *launch_id);
             match kind {
                 // An operator has to decide about the launch, so the line is never left out.
                 EventKind::LaunchUnknown => span.in_scope(|| tracing::error!("{detail}")),

@@ -21,21 +21,18 @@ use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::run::secrets::Vault;
-use crate::tell::delivery::{
-    Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, PAUSE_MAX, UnderWay,
-};
+use crate::tell::delivery::{Claimed, Delivery, Ended, PAUSE_MAX, Sender, UnderWay};
 use crate::tell::log_spans;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId};
+use campanile_model::ids::LaunchId;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, OutboxMessage, deliver, delivery_secrets,
 };
 use campanile_store::Tx;
 use campanile_store::events::{EventKind, NewEvent};
-use campanile_store::outbox::{
-    self, ClaimedMessage, DeadMessage, DeliveryEnd, DueMessage, NewMessage,
-};
+use campanile_store::messages::{DeadMessage, DueMessage};
+use campanile_store::outbox::{self, ClaimedMessage, NewMessage, OutboxTable};
 
 /// Deliveries of a host at once, and of one package.
 const DELIVERIES_MAX: usize = 32;
@@ -75,32 +72,20 @@ pub(crate) async fn record(
 /// The service that delivers messages.
 pub(crate) type OutboxDelivery = Delivery<Outbox>;
 
-/// The table of the outbox.
+/// Sends the messages of the outbox.
 pub(crate) struct Outbox;
 
-impl MessageTable for Outbox {
+impl Sender for Outbox {
+    type Table = OutboxTable;
     const STEP: &'static str = "delivering messages of the outbox";
     const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(30);
     const INTERVAL: Duration = Duration::from_secs(2);
     const POINTS: [&'static str; 5] = crash::MESSAGE_POINTS;
-    type Message = ClaimedMessage;
     /// The grants of its package.
     type With = Arc<Grants>;
 
     fn wake(ctx: &Ctx) -> &Notify {
         &ctx.wake.outbox
-    }
-
-    /// Hosts that have ended have claims, or messages are late.
-    async fn has_late(tx: &mut Tx, now: Timestamp) -> Result<bool> {
-        Ok(outbox::has_orphans(tx, now).await? || outbox::has_late(tx, now).await?)
-    }
-
-    /// Ends the claims of hosts that have ended first.
-    async fn give_up(tx: &mut Tx, now: Timestamp) -> Result<Vec<NewEvent>> {
-        outbox::release_orphans(tx, now).await?;
-        let dead = outbox::give_up(tx, now, GIVEN_UP_MAX).await?;
-        Ok(dead.iter().map(dead_event).collect())
     }
 
     /// Returns messages of the packages in this host's folder.
@@ -129,15 +114,6 @@ impl MessageTable for Outbox {
         Ok(found)
     }
 
-    async fn claim(
-        tx: &mut Tx,
-        due: DueMessage,
-        host: HostId,
-        until: Timestamp,
-    ) -> Result<Option<ClaimedMessage>> {
-        Ok(outbox::claim(tx, due, host, until).await?)
-    }
-
     fn sender(message: &ClaimedMessage) -> &str {
         &message.package
     }
@@ -154,19 +130,31 @@ impl MessageTable for Outbox {
         Ok(delivered.map(|delivered| Ended::of(limits, PAUSE_MAX, delivered, now, jitter)))
     }
 
-    async fn end(tx: &mut Tx, end: &DeliveryEnd<'_>) -> Result<bool> {
-        Ok(outbox::end(tx, end).await?)
-    }
-
-    fn dead_event(message: &ClaimedMessage, error: Option<String>) -> NewEvent {
-        dead_event(&DeadMessage {
+    fn dead(message: &ClaimedMessage, error: Option<String>) -> DeadMessage {
+        DeadMessage {
             id: message.id,
-            package: message.package.clone(),
-            method: message.method.clone(),
-            url: message.url.clone(),
+            sender: message.package.clone(),
+            what: format!("{} {}", message.method, message.url),
             attempts: message.attempts,
             error,
-        })
+        }
+    }
+
+    fn dead_event(dead: &DeadMessage) -> NewEvent {
+        let last = dead.error.as_deref().unwrap_or("no host could deliver it");
+        let detail = format!(
+            "the message {} ({}) was given up after {} deliveries: {last}; `campanile outbox retry {}` delivers it again",
+            dead.id, dead.what, dead.attempts, dead.id
+        );
+        tracing::warn!(
+            package = %dead.sender,
+            id = %dead.id,
+            attempts = dead.attempts,
+            error = last,
+            "gave up a message; `campanile outbox retry {}` delivers it again",
+            dead.id
+        );
+        NewEvent::new(EventKind::MessageDead, &dead.sender, detail)
     }
 }
 
@@ -223,25 +211,4 @@ fn traceparent(ctx: &Ctx, claimed: &ClaimedMessage) -> Option<TraceContext> {
     let caller = claimed.caller_traceparent;
     let is_traced = caller.is_some() || ctx.settings.traces.is_some();
     is_traced.then(|| TraceContext::of_launch(claimed.launch_id, caller))
-}
-
-fn dead_event(dead: &DeadMessage) -> NewEvent {
-    let last = dead.error.as_deref().unwrap_or("no host could deliver it");
-    let detail = format!(
-        "the message {} ({} {}) was given up after {} deliveries: {last}; `campanile outbox retry {}` delivers it again",
-        dead.id, dead.method, dead.url, dead.attempts, dead.id
-    );
-    tracing::warn!(
-        package = %dead.package,
-        id = %dead.id,
-        attempts = dead.attempts,
-        error = last,
-        "gave up a message; `campanile outbox retry {}` delivers it again",
-        dead.id
-    );
-    NewEvent {
-        kind: EventKind::MessageDead,
-        subject: dead.package.clone(),
-        detail,
-    }
 }

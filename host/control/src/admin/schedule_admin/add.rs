@@ -167,11 +167,8 @@ fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
     } = &wanted.rule;
     let package = wanted.package.clone();
     let origin = Holder { origin, package }.text();
-    NewEvent {
-        kind: EventKind::ScheduleAdded,
-        subject: wanted.name.clone(),
-        detail: format!("{kind} {expression} {timezone}, {origin}"),
-    }
+    let detail = format!("{kind} {expression} {timezone}, {origin}");
+    NewEvent::new(EventKind::ScheduleAdded, &wanted.name, detail)
 }
 
 /// The packages that a change of schedules has looked up, each with the manifest and the form of its active version.

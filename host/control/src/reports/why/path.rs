@@ -130,15 +130,13 @@ fn lost(run: &RunRow) -> Option<Finding> {
 }
 
 fn recoveries(trace: &LaunchTrace) -> Vec<Finding> {
-    let slot = trace.decided.launch.scheduled_time;
-    let prefix = format!("slot {slot} is run again, ");
-    let recoveries = trace.events.iter().filter_map(|event| {
-        let why = event.detail.strip_prefix(&prefix)?;
-        let text = format!("opened again, {why}");
-        let is_recovery = event.kind == EventKind::LaunchRecovered;
-        is_recovery.then(|| Finding::at(FindingKind::Recovered, event.at, text))
-    });
-    recoveries.collect()
+    let launch = Some(trace.decided.launch.id);
+    let events = trace.events.iter();
+    let recoveries = events
+        .filter(|event| event.kind == EventKind::LaunchRecovered && event.launch_id == launch);
+    recoveries
+        .map(|event| Finding::at(FindingKind::Recovered, event.at, &event.detail))
+        .collect()
 }
 
 /// Say how it ended, or its status; none when it was skipped, which its decision says.

@@ -14,20 +14,18 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::run::secrets::Vault;
 use crate::tell::alerts::message::{Content, SUBJECT, content};
-use crate::tell::delivery::{Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, UnderWay};
+use crate::tell::delivery::{Claimed, Delivery, Ended, Sender, UnderWay};
 use crate::tell::log_spans;
 use campanile_control::rules::alert_rule::{Channel, MailSettings, MailUser, Target, Value};
 use campanile_model::clock::{Monotonic, Timestamp};
-use campanile_model::ids::HostId;
 use campanile_model::status::{AlertMessageKind, MessageStatus};
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, Mail, MailLogin, OutboxMessage, Secrets, StopSignal, deliver,
     deliver_mail, grants_to, grants_to_mail_server,
 };
-use campanile_store::Tx;
-use campanile_store::alert_messages::{self, ClaimedAlertMessage, DeadAlertMessage};
+use campanile_store::alert_messages::{self, AlertMessageTable, ClaimedAlertMessage};
 use campanile_store::events::{EventKind, NewEvent};
-use campanile_store::outbox::{DeliveryEnd, DueMessage};
+use campanile_store::messages::{DeadMessage, DueMessage};
 
 /// Deliveries of a host at once, over all channels.
 const DELIVERIES_MAX: usize = 16;
@@ -39,28 +37,19 @@ const SENDER: &str = "alerts";
 /// The service that delivers messages about alerts.
 pub(crate) type AlertDelivery = Delivery<AlertMessages>;
 
-/// The table of messages about alerts.
+/// Sends messages about alerts.
 pub(crate) struct AlertMessages;
 
-impl MessageTable for AlertMessages {
+impl Sender for AlertMessages {
+    type Table = AlertMessageTable;
     const STEP: &'static str = "delivering messages about alerts";
     const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(10);
     const INTERVAL: Duration = Duration::from_secs(1);
     const POINTS: [&'static str; 5] = crash::ALERT_MESSAGE_POINTS;
-    type Message = ClaimedAlertMessage;
     type With = Channel;
 
     fn wake(ctx: &Ctx) -> &Notify {
         &ctx.wake.alerts
-    }
-
-    async fn has_late(tx: &mut Tx, now: Timestamp) -> Result<bool> {
-        Ok(alert_messages::has_late(tx, now).await?)
-    }
-
-    async fn give_up(tx: &mut Tx, now: Timestamp) -> Result<Vec<NewEvent>> {
-        let dead = alert_messages::give_up(tx, now, GIVEN_UP_MAX).await?;
-        Ok(dead.iter().map(dead_event).collect())
     }
 
     /// Returns messages of the channels that this host has.
@@ -82,15 +71,6 @@ impl MessageTable for AlertMessages {
         Ok(found)
     }
 
-    async fn claim(
-        tx: &mut Tx,
-        due: DueMessage,
-        host: HostId,
-        until: Timestamp,
-    ) -> Result<Option<ClaimedAlertMessage>> {
-        Ok(alert_messages::claim(tx, due, host, until).await?)
-    }
-
     fn sender(message: &ClaimedAlertMessage) -> &str {
         &message.channel
     }
@@ -108,18 +88,31 @@ impl MessageTable for AlertMessages {
         deliver_once(ctx, vault, claimed).await
     }
 
-    async fn end(tx: &mut Tx, end: &DeliveryEnd<'_>) -> Result<bool> {
-        Ok(alert_messages::end(tx, end).await?)
-    }
-
-    fn dead_event(message: &ClaimedAlertMessage, error: Option<String>) -> NewEvent {
-        dead_event(&DeadAlertMessage {
+    fn dead(message: &ClaimedAlertMessage, error: Option<String>) -> DeadMessage {
+        DeadMessage {
             id: message.id,
-            channel: message.channel.clone(),
-            rule: message.rule.clone(),
+            sender: message.channel.clone(),
+            what: message.rule.clone(),
             attempts: message.attempts,
             error,
-        })
+        }
+    }
+
+    fn dead_event(dead: &DeadMessage) -> NewEvent {
+        let (channel, rule) = (&dead.sender, &dead.what);
+        let last = dead.error.as_deref().unwrap_or("no host has the channel");
+        let detail = format!(
+            "a message of the rule `{rule}` to the channel `{channel}` was given up after {} deliveries: {last}",
+            dead.attempts
+        );
+        tracing::error!(
+            %channel,
+            %rule,
+            attempts = dead.attempts,
+            error = last,
+            "gave up a message about alerts"
+        );
+        NewEvent::new(EventKind::AlertMessageDead, channel, detail)
     }
 }
 
@@ -327,7 +320,6 @@ async fn stopped(
         delivered = delivery => match delivered {
             // The connection refused to send more.
             Delivered::Failed(_) if time.stop.is_dropped() => None,
-            Delivered::Failed(why) => Some(Delivered::Failed(of_configuration(&why))),
             // A receiver may repeat its address, which is a secret then.
             Delivered::Answered { status, retry_after, .. } if target.url.secret().is_some() => {
                 Some(Delivered::Answered {
@@ -338,36 +330,5 @@ async fn stopped(
             }
             answered => Some(answered),
         },
-    }
-}
-
-/// Returns a refusal with the advice for the configuration in place of the one for a package.
-fn of_configuration(why: &str) -> String {
-    match why.split_once("; to allow it, add ") {
-        Some((what, _)) => format!(
-            "{what}; to allow it, write `private = true` beside the address in the configuration"
-        ),
-        None => why.to_owned(),
-    }
-}
-
-fn dead_event(dead: &DeadAlertMessage) -> NewEvent {
-    let (channel, rule) = (&dead.channel, &dead.rule);
-    let last = dead.error.as_deref().unwrap_or("no host has the channel");
-    let detail = format!(
-        "a message of the rule `{rule}` to the channel `{channel}` was given up after {} deliveries: {last}",
-        dead.attempts
-    );
-    tracing::error!(
-        %channel,
-        %rule,
-        attempts = dead.attempts,
-        error = last,
-        "gave up a message about alerts"
-    );
-    NewEvent {
-        kind: EventKind::AlertMessageDead,
-        subject: channel.clone(),
-        detail,
     }
 }

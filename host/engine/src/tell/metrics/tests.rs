@@ -72,11 +72,7 @@ fn a_host_counts_what_it_does() {
     ];
     metrics.count_ends(ends.iter());
     metrics.count_lost(2);
-    metrics.count_recoveries(&[NewEvent {
-        kind: EventKind::LaunchRecovered,
-        subject: String::new(),
-        detail: String::new(),
-    }]);
+    metrics.count_recoveries(&[NewEvent::new(EventKind::LaunchRecovered, "", "")]);
     metrics.observe_commit(CommitOf::Finish, Duration::from_millis(3));
     metrics.count_load(false);
     let usage = Usage {

@@ -117,7 +117,8 @@ fn permitted(
     let allowed: Vec<SocketAddr> = within.copied().collect();
     match (allowed.is_empty(), addresses.first()) {
         (true, Some(address)) => {
-            shared.deny(destination.refusal_of_address(address.ip()));
+            let source = shared.call.grants.source;
+            shared.deny(destination.refusal_of_address(address.ip(), source));
             Err(Error::DestinationIpProhibited)
         }
         _ => Ok(allowed),

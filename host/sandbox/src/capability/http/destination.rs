@@ -9,7 +9,7 @@ use crate::capability::network::reach::{
     Reach, host_reach, plain_host, refused_address, shown_host,
 };
 use crate::capability::shared::to_allow;
-use crate::grants::HttpGrant;
+use crate::grants::{GrantSource, HttpGrant};
 
 /// The methods of RFC 9110 and RFC 5789.
 const METHODS: [&str; 9] = [
@@ -110,10 +110,16 @@ impl Destination {
         )
     }
 
-    /// Returns the sentence that refuses this request because its name leads to `address`.
-    pub(crate) fn refusal_of_address(&self, address: IpAddr) -> String {
+    /// Returns the sentence that refuses this request because its name leads to `address`, with advice for grants from `source`.
+    pub(crate) fn refusal_of_address(&self, address: IpAddr, source: GrantSource) -> String {
         let (why, host, is_private) = refused_address(&self.host, address);
-        let to_allow = self.to_allow(&host, is_private);
+        let to_allow = match source {
+            GrantSource::Sidecar => self.to_allow(&host, is_private),
+            GrantSource::Configuration => {
+                "to allow it, write `private = true` beside the address in the configuration"
+                    .to_owned()
+            }
+        };
         format!("{self} {why}; {to_allow}")
     }
 
@@ -288,7 +294,7 @@ mod tests {
     fn a_refused_address_is_named_with_the_grant_that_reaches_it() {
         let refusal = |uri, address: &str| {
             let destination = to("GET", uri).unwrap();
-            destination.refusal_of_address(address.parse().unwrap())
+            destination.refusal_of_address(address.parse().unwrap(), GrantSource::Sidecar)
         };
         assert_eq!(
             refusal("https://db.example.com:8443/a", "10.0.0.5"),
@@ -306,6 +312,12 @@ mod tests {
             "GET http://api.example.com leads to 169.254.169.254, which is not a public address (metadata service), \
              and no name reaches such a service: let the task use the address; to allow it, add \
              `grants.http = [{ scheme = \"http\", host = \"169.254.169.254\" }]` at the top of the package's sidecar file"
+        );
+        let hook = to("POST", "https://hooks.example.com/a").unwrap();
+        assert_eq!(
+            hook.refusal_of_address("10.0.0.5".parse().unwrap(), GrantSource::Configuration),
+            "POST https://hooks.example.com leads to 10.0.0.5, which is not a public address (private); to allow it, write \
+             `private = true` beside the address in the configuration"
         );
     }
 

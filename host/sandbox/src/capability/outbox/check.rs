@@ -56,9 +56,9 @@ pub(crate) fn check(message: &OutboxMessage, grants: &Grants) -> Result<Destinat
         return Err(Refusal::Denied(destination.refusal()));
     };
     match destination.ip() {
-        Some(address) if !reach.includes(address) => {
-            Err(Refusal::Denied(destination.refusal_of_address(address)))
-        }
+        Some(address) if !reach.includes(address) => Err(Refusal::Denied(
+            destination.refusal_of_address(address, grants.source),
+        )),
         _ => Ok(destination),
     }
 }

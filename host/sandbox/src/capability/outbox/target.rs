@@ -4,7 +4,7 @@ use hyper::{Request, Uri};
 
 use crate::capability::http::destination::{Destination, default_port};
 use crate::capability::network::reach::{has_private_addresses, plain_host, private_address};
-use crate::grants::{Grants, HttpGrant};
+use crate::grants::{GrantSource, Grants, HttpGrant};
 
 /// Returns the grants for requests to `url` alone. Without `is_private`, a name may lead to public addresses only.
 ///
@@ -73,6 +73,7 @@ fn grants_for(destination: Destination, is_private: bool) -> Result<Grants, Stri
     };
     Ok(Grants {
         http: vec![grant],
+        source: GrantSource::Configuration,
         ..Grants::default()
     })
 }
