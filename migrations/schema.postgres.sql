@@ -482,6 +482,7 @@ CREATE INDEX schedule_defined ON schedule USING btree (origin, package) WHERE ((
 CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at DESC, origin) WHERE (next_slot IS NOT NULL);
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_package ON schedule USING btree (package, name) WHERE (deleted_at IS NULL);
+CREATE INDEX schedule_paused ON schedule USING btree (name) WHERE ((deleted_at IS NULL) AND (NOT enabled));
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
 CREATE INDEX schedule_removed ON schedule USING btree (name) WHERE (deleted_at IS NOT NULL);
 CREATE TABLE schedule_default (
@@ -505,8 +506,15 @@ CREATE TABLE schedule_result (
     result TEXT,
     failure_scheduled_time TIMESTAMP WITH TIME ZONE,
     failure TEXT,
+    last_success_at TIMESTAMP WITH TIME ZONE,
+    failing_since TIMESTAMP WITH TIME ZONE,
+    streak BIGINT NOT NULL DEFAULT 0,
+    CHECK (((failing_since IS NULL) = (failure IS NULL))),
+    CHECK (((streak = 0) = (failure IS NULL))),
+    CHECK ((streak >= 0)),
     PRIMARY KEY (schedule_id)
 );
+CREATE INDEX schedule_result_failing ON schedule_result USING btree (failing_since, streak) WHERE (failing_since IS NOT NULL);
 CREATE TABLE schedule_revision (
     schedule_id UUID NOT NULL,
     revision BIGINT NOT NULL,

@@ -427,6 +427,7 @@ CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS 
 CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC, origin) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
+CREATE INDEX schedule_paused ON schedule (name) WHERE deleted_at IS NULL AND NOT enabled;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 CREATE TABLE schedule_default (
@@ -446,8 +447,14 @@ CREATE TABLE schedule_result (
     success_scheduled_time INTEGER,
     result TEXT,
     failure_scheduled_time INTEGER,
-    failure TEXT
+    failure TEXT,
+    last_success_at INTEGER,
+    failing_since INTEGER,
+    streak INTEGER NOT NULL DEFAULT 0 CHECK (streak >= 0),
+    CHECK ((failing_since IS NULL) = (failure IS NULL)),
+    CHECK ((streak = 0) = (failure IS NULL))
 ) STRICT;
+CREATE INDEX schedule_result_failing ON schedule_result (failing_since, streak) WHERE failing_since IS NOT NULL;
 CREATE TABLE schedule_revision (
     schedule_id BLOB NOT NULL REFERENCES schedule (id),
     revision INTEGER NOT NULL,

@@ -190,6 +190,8 @@ CREATE TABLE schedule (
 ) STRICT;
 -- A name is free again when its schedule is removed.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- troubles::paused
+CREATE INDEX schedule_paused ON schedule (name) WHERE deleted_at IS NULL AND NOT enabled;
 -- schedules::removed
 CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 -- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
@@ -499,8 +501,17 @@ CREATE TABLE schedule_result (
     result TEXT,
     -- The failure of the newest slot that failed, if no later slot has succeeded.
     failure_scheduled_time INTEGER,
-    failure TEXT
+    failure TEXT,
+    -- When the newest success was recorded.
+    last_success_at INTEGER,
+    -- When the first failure since then was recorded, and how many there are. The schedule fails now, unless it's null.
+    failing_since INTEGER,
+    streak INTEGER NOT NULL DEFAULT 0 CHECK (streak >= 0),
+    CHECK ((failing_since IS NULL) = (failure IS NULL)),
+    CHECK ((streak = 0) = (failure IS NULL))
 ) STRICT;
+-- troubles::failing, troubles::attention
+CREATE INDEX schedule_result_failing ON schedule_result (failing_since, streak) WHERE failing_since IS NOT NULL;
 
 -- The schedules whose runs use much more than a week before, each in the median of a week. A chore adds and deletes rows.
 CREATE TABLE schedule_growth (

@@ -61,6 +61,7 @@ mod statement_counts;
 mod statements;
 mod tokens;
 mod traces;
+mod troubles;
 mod verify;
 mod version_checks;
 mod versions;

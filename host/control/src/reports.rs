@@ -4,6 +4,7 @@ pub mod event_feed;
 pub mod failure_feed;
 pub mod forecast;
 pub mod health;
+pub mod overview;
 pub mod statistics;
 pub mod symptom;
 pub mod use_statistics;

@@ -82,6 +82,7 @@ pub mod task_runs;
 pub mod task_use;
 pub mod tokens;
 pub mod traces;
+pub mod troubles;
 pub mod use_growth;
 
 use std::sync::Arc;

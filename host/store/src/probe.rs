@@ -11,7 +11,7 @@ use super::{
     calendar, changes, chores, corrections, events, history, hosts, launch, outbox, package_record,
     package_removal, package_versions, packages, removed_launches, results, retention, runs,
     schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
-    task_use, tokens, traces, use_growth,
+    task_use, tokens, traces, troubles, use_growth,
 };
 
 /// Run any SQL, also several statements.
@@ -78,6 +78,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         task_use::STATEMENTS,
         tokens::STATEMENTS,
         traces::STATEMENTS,
+        troubles::STATEMENTS,
         use_growth::STATEMENTS,
     ];
     let all = modules.into_iter().chain(launch::STATEMENTS).flatten();

@@ -1,13 +1,13 @@
 //! How runs end on their hosts: leases, recorded calls, ends.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::arrows::finish_current;
 use super::change::{Finish, RunEnd};
+use crate::results::{self, LastResult};
 use crate::sql::{Batch, RowLocks, statements};
 use crate::task_runs::{self, TaskRun};
-use crate::{Result, Tx, results};
+use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 
@@ -81,22 +81,22 @@ pub async fn record_tasks(tx: &mut Tx, run: RunId, fence: i64, tasks: &[TaskRun]
 /// Keep the results and failures that the next launches of these schedules get.
 async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result {
     let successes = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Succeeded { output } => Some((
-            finish.schedule_id,
-            finish.scheduled_time,
-            output.as_deref().map(Cow::Borrowed),
+        RunEnd::Succeeded { output } => Some(LastResult::success(
+            (finish.schedule_id, finish.scheduled_time),
+            finish.at,
+            output.as_deref(),
         )),
         _ => None,
     });
-    results::keep(tx, &results::SUCCESS, successes).await?;
+    results::keep_successes(tx, successes).await?;
     let failures = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Failed { kind, message } => Some(results::failure(
-            finish.schedule_id,
-            finish.scheduled_time,
+        RunEnd::Failed { kind, message } => Some(LastResult::failure(
+            (finish.schedule_id, finish.scheduled_time),
+            finish.at,
             *kind,
             message,
         )),
         _ => None,
     });
-    results::keep(tx, &results::FAILURE, failures).await
+    results::keep_failures(tx, failures).await
 }

@@ -6,8 +6,9 @@ use super::arrows::{GIVE_UP, reopen};
 use super::change::{LOSS_COUNTS_WITHIN, RecoveryAction, RecoveryDecision};
 use super::claim::has_labels;
 use super::{Life, life_columns};
+use crate::results::{self, LastResult};
 use crate::sql::{Batch, locking, rows_batch, statements};
-use crate::{Result, Tx, results};
+use crate::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
@@ -144,8 +145,8 @@ pub async fn recover(
         ])?;
     // A launch that was asked to end has not failed.
     ended.retain(|(_, _, status)| *status != LaunchStatus::Cancelled);
-    let failures = ended
-        .into_iter()
-        .map(|(schedule, slot, _)| results::failure(schedule, slot, FailureKind::Lost, message));
-    results::keep(tx, &results::FAILURE, failures).await
+    let failures = ended.into_iter().map(|(schedule, slot, _)| {
+        LastResult::failure((schedule, slot), now, FailureKind::Lost, message)
+    });
+    results::keep_failures(tx, failures).await
 }

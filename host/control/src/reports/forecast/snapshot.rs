@@ -18,7 +18,7 @@ use campanile_store::launch::{self, UnfinishedLaunch};
 use campanile_store::packages::{self, ActiveVersion};
 use campanile_store::schedules::{self, DueSchedule, Schedule, ScheduleState};
 use campanile_store::stats::{self, ActiveRun};
-use campanile_store::{DbError, Tx};
+use campanile_store::{DbError, Tx, troubles};
 
 /// The most successful launches that a duration estimate uses, and the number of newest launches among which it looks for
 /// them.
@@ -76,7 +76,8 @@ pub async fn needed_first(
     Ok(needed)
 }
 
-/// Estimate how long the launches of schedules take: by up to `samples` that succeeded, among the newest `candidates` of each.
+/// Estimates how long the launches of schedules take: by up to `samples` that succeeded, among the newest `candidates` of each.
+/// Launches of backfills count only where there are no others.
 /// This is the slowest part of a snapshot: call it once for several snapshots.
 pub async fn estimate_durations(
     tx: &mut Tx,
@@ -86,7 +87,11 @@ pub async fn estimate_durations(
     let mut estimates = DurationEstimates::new();
     for schedule in schedules {
         let id = schedule.state.id;
-        let successes = stats::successes(tx, id, samples, candidates).await?;
+        let mut successes = stats::successes(tx, id, samples, candidates).await?;
+        if successes.is_empty() {
+            // A backfill may have another context, but it says more than a guess.
+            successes = troubles::backfilled(tx, id, samples, candidates).await?;
+        }
         let durations = successes.iter().map(|(start, end)| end.since(*start));
         let estimate = DurationEstimate::from_durations(durations.collect());
         estimates.insert(id, estimate);
