@@ -41,17 +41,21 @@ fn kill_a_backup(backend: Backend) {
         )
         .expect("a file");
     }
-    // Before it, a busy machine must have loaded the package.
-    let slot = now().plus(Duration::from_secs(8));
     site.install(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/backup.wasm"),
         &format!(
             "[[grants.directories]]\nhost = \"../source\"\nguest = \"/source\"\naccess = \"read\"\n\
              [[grants.directories]]\nhost = \"../out\"\nguest = \"/snapshots\"\naccess = \"write\"\n\
-             [[schedules]]\nname = \"nightly\"\nat = \"{slot}\"\ncontext = {{ pause_ms = {PAUSE_MS} }}\n"
+             [[schedules]]\nname = \"nightly\"\nat = \"2099-01-01T00:00:00Z\"\ncontext = {{ pause_ms = {PAUSE_MS} }}\n"
         ),
     );
     let mut host = site.start("host-1");
+    site.ok(&["schedule", "trigger", "nightly"]);
+    let slot = {
+        let record = site.record();
+        let launch = record.all_launches().next().expect("a launch");
+        launch.scheduled_time
+    };
     // The snapshot has another name until it is complete.
     let partial = site
         .folder

@@ -57,6 +57,7 @@ mod rounds;
 mod site;
 mod standby;
 mod stop;
+mod turn;
 mod unreadable_folder;
 
 /// Return whether the tests run at full length.

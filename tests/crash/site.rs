@@ -16,6 +16,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::turn::Turn;
+
 /// A limit above the number of rows of every test.
 const ROWS_MAX: i64 = 1_000_000;
 
@@ -26,6 +28,8 @@ pub struct Site {
     pub folder: PathBuf,
     /// Drops the schema or removes the folder on drop.
     _place: Box<dyn std::any::Any>,
+    /// Of a site with a database of its own.
+    _turn: Option<Turn>,
 }
 
 /// The record at one time.
@@ -47,19 +51,20 @@ pub struct Effect {
 }
 
 impl Site {
-    /// Create an empty site with a new database.
+    /// Waits for its turn, then creates an empty site with a new database.
     pub fn new(backend: Backend) -> Site {
+        let turn = Some(Turn::wait());
         let runtime = runtime();
         let place: Place = runtime.block_on(fresh_place(backend));
         let (url, folder) = (place.url.clone(), place.folder.path().to_owned());
-        Site::with(runtime, url, folder, Box::new(place))
+        Site::with(runtime, url, folder, Box::new(place), turn)
     }
 
     /// Create an empty site with an existing database.
     pub fn on(url: DatabaseUrl) -> Site {
         let folder = TempDir::with_prefix("campanile-test-").expect("a temporary folder");
         let path = folder.path().to_owned();
-        Site::with(runtime(), url, path, Box::new(folder))
+        Site::with(runtime(), url, path, Box::new(folder), None)
     }
 
     fn with(
@@ -67,6 +72,7 @@ impl Site {
         url: DatabaseUrl,
         folder: PathBuf,
         place: Box<dyn std::any::Any>,
+        turn: Option<Turn>,
     ) -> Site {
         for name in ["plugins", "out"] {
             std::fs::create_dir(folder.join(name)).expect("a folder");
@@ -78,6 +84,7 @@ impl Site {
             url,
             folder,
             _place: place,
+            _turn: turn,
         };
         site.configure("");
         site
