@@ -1,6 +1,9 @@
 // The host under test, and a browser for its pages.
 
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
 
 import { Browser, Builder, By, Key, until } from "selenium-webdriver";
 import chrome from "selenium-webdriver/chrome.js";
@@ -9,7 +12,9 @@ import chrome from "selenium-webdriver/chrome.js";
 export const WAIT_MAX_MS = 20_000;
 
 /** How long a host may take to compile a package. */
-const LOAD_MAX_MS = 120_000;
+export const LOAD_MAX_MS = 120_000;
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"];
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Return functions for a host: `api` sends a request, `ended` waits for a launch, `signIn` opens a page with a session. */
 export function host(base, token) {
@@ -25,14 +30,14 @@ export function host(base, token) {
     return json;
   }
 
-  /** Ask until `found` returns something. */
-  async function eventually(what, found, wait = WAIT_MAX_MS) {
+  /** Ask until `found` returns something, so many milliseconds apart. */
+  async function eventually(what, found, wait = WAIT_MAX_MS, apart = 50) {
     const until = Date.now() + wait;
     for (;;) {
       const value = await found();
       if (value) return value;
       assert(Date.now() < until, `it took too long: ${what}`);
-      await new Promise((done) => setTimeout(done, 50));
+      await new Promise((done) => setTimeout(done, apart));
     }
   }
 
@@ -60,12 +65,42 @@ export function host(base, token) {
   return { api, ended, eventually, loaded, signIn };
 }
 
+/** Returns the path of an installed program; undefined lets Selenium search. */
+function installed(name) {
+  const paths = (process.env.PATH ?? "").split(":").map((folder) => join(folder, name));
+  return paths.find((path) => existsSync(path));
+}
+
 /** Start Chromium. */
 export async function start() {
   const options = new chrome.Options();
   options.addArguments("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars");
-  if (process.env.CHROMIUM) options.setChromeBinaryPath(process.env.CHROMIUM);
-  const service = new chrome.ServiceBuilder(process.env.CHROMEDRIVER);
+  const chromium = process.env.CHROMIUM ?? installed("chromium");
+  if (chromium) options.setChromeBinaryPath(chromium);
+  const service = new chrome.ServiceBuilder(process.env.CHROMEDRIVER ?? installed("chromedriver"));
   const builder = new Builder().forBrowser(Browser.CHROME).setChromeOptions(options);
   return builder.setChromeService(service).build();
+}
+
+/** Returns what's wrong with the page that is open: text that became markup, a page wider than its window, what axe finds. */
+export async function faultsOf(browser) {
+  const hostile = await browser.executeScript(`
+    const bad = [...document.querySelectorAll("body img, body script, body iframe, body style, [onerror], [onclick], [style]")];
+    const text = document.documentElement.textContent + [...document.querySelectorAll("input, textarea")].map((it) => it.value).join("");
+    return bad.map((it) => it.outerHTML).concat(text.match(/[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u202a-\\u202e\\u2066-\\u2069]/g) ?? []);`);
+  const faults = hostile.map((found) => `not escaped: ${JSON.stringify(found)}`);
+  const overflow = await browser.executeScript(
+    "return document.documentElement.scrollWidth - document.documentElement.clientWidth",
+  );
+  if (overflow > 0) faults.push(`${overflow} px wider than the window`);
+  // The policy of the page forbids other scripts, as it must.
+  await browser.sendDevToolsCommand("Page.setBypassCSP", { enabled: true });
+  await browser.executeScript(AXE);
+  const violations = await browser.executeAsyncScript(
+    `const done = arguments[arguments.length - 1];
+    axe.run(document, { runOnly: arguments[0] }).then((found) => done(found.violations.map(
+      (it) => it.id + " (" + it.nodes.length + "): " + it.nodes[0].html.slice(0, 200))));`,
+    RULES,
+  );
+  return faults.concat(violations);
 }

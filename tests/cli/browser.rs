@@ -126,7 +126,7 @@ pub fn assert_is_page(answer: &Answer) {
         "lang=\"en\"",
         "<main",
         "href=\"#main\"",
-        "<h1>",
+        "<h1",
     ] {
         assert!(body.contains(part), "no `{part}`: {body}");
     }

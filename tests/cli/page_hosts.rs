@@ -98,23 +98,20 @@ fn a_failure_is_on_the_pages_of_both_hosts_as_soon_as_on_their_streams() {
                 let begin = format!("A launch of {name} failed: ");
                 assert!(text(&news["text"]).starts_with(&begin), "{news}");
                 assert_eq!(
-                    news["next"], "read its logs, mend the cause, then retry it",
+                    (&news["schedule"], &news["is_new"]),
+                    (&json!(name), &json!(true)),
                     "{news}"
                 );
             }
-            // A page that was read now has it too, with the cause and the next step.
+            // A page that was read now has it too, with the link to its log.
             for body in [first.page("/"), second.send("GET", "/", &[]).body] {
-                let (_, failures) = body
-                    .split_once("What failed in the last 24 h")
-                    .expect("a part");
-                let row = failures.split("</tr>").find(|row| row.contains(&launch));
-                let row = row.unwrap_or_else(|| panic!("no {launch}: {body}"));
+                let (_, troubles) = body.split_once("Needs a person").expect("a part");
                 for part in [
-                    "s-failed",
-                    &name,
-                    "Next: read its logs, mend the cause, then retry it.",
+                    name.as_str(),
+                    "failed once",
+                    &format!("/launches/{launch}#log"),
                 ] {
-                    assert!(row.contains(part), "no `{part}`: {row}");
+                    assert!(troubles.contains(part), "no `{part}`: {troubles}");
                 }
             }
         }

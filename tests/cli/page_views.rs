@@ -92,7 +92,7 @@ async fn a_calendar_has_the_days_of_the_zone(place: Place) {
         "3 days with a slot, 3 days with a failure",
         "<title>2025-03-10: 1 failed</title>",
         "Duration, the median of a day: no day has one.",
-        "<th scope=\"row\">2025-03</th><td>0</td><td>3</td>",
+        "<th scope=\"row\">2025-03</th><td class=\"number\">0</td><td class=\"number\">3</td>",
         "calendar?year=2024",
     ] {
         assert!(shown.contains(part), "no `{part}`: {shown}");
@@ -108,7 +108,7 @@ async fn a_calendar_has_the_days_of_the_zone(place: Place) {
         .replace("&amp;", "&");
     let launches = browser.page(&link);
     assert_eq!(
-        launches.matches("class=\"badge s-failed\"").count(),
+        launches.matches("class=\"badge bad\"").count(),
         1,
         "{launches}"
     );
@@ -210,9 +210,35 @@ async fn two_versions_are_compared(place: Place) {
         "request added: env TOKEN, not granted",
         "to\\nask &lt;script&gt;",
         "Requests that are not granted: 2",
+        "env = [&quot;TOKEN&quot;]",
+        "With this approval, all calls of the package are denied until the sidecar grants env TOKEN.",
+        "name=\"ungranted\"",
+        "value=\"approve\"",
     ] {
         assert!(shown.contains(part), "no `{part}`: {shown}");
     }
+    // An approval says that it's meant although requests aren't granted.
+    for fields in [
+        &[("do", "approve"), ("digest", second.as_str())][..],
+        &[("do", "approve"), ("confirm", "yes")],
+    ] {
+        let refused = browser.post("/packages/pack", fields);
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(
+            refused
+                .body
+                .contains("is not approved: it asks for env TOKEN"),
+            "{refused:?}"
+        );
+    }
+    let ticked = [
+        ("do", "approve"),
+        ("digest", second.as_str()),
+        ("ungranted", "yes"),
+    ];
+    let asked = browser.post("/packages/pack", &ticked);
+    assert!(asked.body.contains("Yes, do it"), "{asked:?}");
+    assert_eq!(one("active"), first);
     let link = format!(
         "/packages/pack/diff?from={}&amp;to={}",
         &first[..12],
@@ -262,7 +288,7 @@ async fn a_run_is_shown_against_the_usual_duration(place: Place) {
         );
         api.end_of(&launch);
     };
-    running("slow", "none has succeeded before");
+    running("slow", "no usual time yet");
     // Launches of slots count; those by hand may have another context. A host decides a slot that has come.
     let at = Clock::system()
         .now()
@@ -276,7 +302,7 @@ async fn a_run_is_shown_against_the_usual_duration(place: Place) {
             _ => Ok(()),
         }
     });
-    running("soon", "longer than usual");
+    running("soon", "of about");
 }
 
 /// Only hosts of one Postgres database serve together.

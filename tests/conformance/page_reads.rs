@@ -388,6 +388,7 @@ fn paths() -> Vec<(String, bool)> {
     ];
     let searches = [
         "/schedules?q=filled-13",
+        "/search?q=filled-13",
         "/schedules?state=paused",
         "/packages/noop",
     ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use campanile_control::records::launch::next_step;
+use campanile_control::reports::overview::cause;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_line;
@@ -27,17 +27,21 @@ pub(crate) enum News {
 #[derive(Serialize)]
 pub(crate) struct FailureNews {
     launch: LaunchId,
+    schedule: String,
+    /// What's the same in failures with the same cause.
+    cause: String,
+    /// Whether the launch of the schedule before it succeeded.
+    is_new: bool,
     /// When it ended.
     #[serde(skip)]
     pub ended: Option<Timestamp>,
     /// What failed and why. Its hostile characters are written out.
     text: String,
-    /// What to do next.
-    next: Option<&'static str>,
 }
 
 impl FailureNews {
-    pub(crate) fn new(row: &LaunchRow) -> FailureNews {
+    /// The news of a launch whose schedule has failed `streak` times in a row.
+    pub(crate) fn new(row: &LaunchRow, streak: i64) -> FailureNews {
         let schedule = printable_line(&row.schedule);
         let ended = match row.status {
             LaunchStatus::Failed => "failed".to_owned(),
@@ -53,7 +57,9 @@ impl FailureNews {
             launch: row.id,
             ended: row.finished_at,
             text: format!("A launch of {schedule} {ended}: {why}"),
-            next: next_step(row),
+            schedule,
+            cause: cause(row.message.as_deref().unwrap_or_default()),
+            is_new: streak <= 1,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
 use campanile_control::bounds::Number;
-use campanile_control::reports::health::Health;
+use campanile_control::reports::health::{Health, Symptoms};
 use campanile_control::reports::symptom::Symptom;
 use campanile_engine::tell::metrics;
 
@@ -77,8 +77,13 @@ pub(crate) async fn health(call: Call) -> Result {
     Reply::json(&judged(&call).await?)
 }
 
-/// Judge the health of the installation.
+/// Judges the health of the installation.
 pub(crate) async fn judged(call: &Call) -> Result<Health> {
+    Ok(symptoms(call).await?.into())
+}
+
+/// Returns what's wrong with the installation, also what this host alone knows.
+pub(crate) async fn symptoms(call: &Call) -> Result<Symptoms> {
     let app = &call.state.app;
     let disk = call.db.disk_signs().await;
     let mut tx = call.read().await?;
@@ -98,7 +103,7 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
         .await
         .unwrap_or_default();
     symptoms.notes.extend(notes.into_iter().map(Symptom::Other));
-    Ok(symptoms.into())
+    Ok(symptoms)
 }
 
 /// Metrics to show.

@@ -1,6 +1,6 @@
 //! Server-sent events: new events of the record, and the logs of a run while it runs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,12 @@ use campanile_control::records::run::TaskLogs;
 use campanile_control::reports::event_feed::{EVENTS_OVERLAP, EventFeed};
 use campanile_control::reports::failure_feed::FailureFeed;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{EventId, RunId, ShortId};
+use campanile_model::ids::{EventId, LaunchId, RunId, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_store::events::{self, Event};
 use campanile_store::runs;
 use campanile_store::task_runs::{self, CallPlace, CallSize, TaskRun};
+use campanile_store::troubles;
 
 /// The header with the id of the last event that a client has.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -251,9 +252,15 @@ async fn read_news(
     let mut tx = engine.db().read().await?;
     let events = events.read(&mut tx, engine.clock().now()).await?;
     let failed = failures.read(&mut tx).await?;
+    let ids = Vec::from_iter(failed.iter().map(|row| row.id));
+    let streaks = troubles::streaks_of_launches(&mut tx, &ids).await?;
+    let streaks: HashMap<LaunchId, i64> = streaks.into_iter().collect();
     let events = events.into_iter().map(|event| News::Event(Arc::new(event)));
     let failed = failed.iter();
-    let failed = failed.map(|row| News::Failure(Arc::new(FailureNews::new(row))));
+    let failed = failed.map(|row| {
+        let streak = streaks.get(&row.id).copied().unwrap_or_default();
+        News::Failure(Arc::new(FailureNews::new(row, streak)))
+    });
     Ok(events.chain(failed).collect())
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::bodies::{COUNT, many, with};
 use super::form::Form;
 use super::links::path;
+use super::packages::pending_version;
 use super::{Section, bodies};
 use crate::auth;
 use crate::call::{Call, Result};
@@ -32,6 +33,8 @@ pub(super) const CONFIRM: &str = "confirm";
 pub(super) const KEY: &str = "key";
 /// The field with the revision of the schedule that a form changes.
 pub(super) const REVISION: &str = "revision";
+/// The name of the action that approves a version. Its form says so if requests of the version aren't granted.
+const APPROVE: &str = "approve";
 /// The name of the action that shows the effect of a form and changes nothing.
 pub(super) const PREVIEW: &str = "preview";
 
@@ -233,7 +236,7 @@ static ACTIONS: &[Action] = &[
     ),
     asked(
         action(
-            "approve",
+            APPROVE,
             Section::Packages,
             "approve_version",
             "The version is approved.",
@@ -372,6 +375,9 @@ pub(super) async fn perform(call: Call, section: Section, form: &Form) -> Result
     let route = action.route()?;
     if let Some(role) = route.role {
         call.require(role, "the action")?;
+    }
+    if action.name == APPROVE {
+        pending_version::check_approval(&call, form).await?;
     }
     if form.given(CONFIRM).is_none()
         && let Some((question, field)) = action.question(&call, form).await?

@@ -3,8 +3,8 @@
   "use strict";
   const main = document.getElementById("main");
   const live = document.getElementById("live");
-  const pause = document.getElementById("pause");
-  if (!main || !live || !pause) return;
+  const said = document.getElementById("said");
+  if (!main || !live || !said) return;
 
   // The least time between two reads of the page, the same after a failure, and the most.
   const LEAST_MS = 2000;
@@ -12,10 +12,10 @@
   const MOST_MS = 15000;
   // `sessionStorage` may be forbidden.
   const stored = {
-    get: () => { try { return sessionStorage.getItem("paused") === "yes"; } catch { return false; } },
-    set: (yes) => { try { sessionStorage.setItem("paused", yes ? "yes" : "no"); } catch { /* nothing to keep */ } },
+    get: (name) => { try { return sessionStorage.getItem(name) ?? ""; } catch { return ""; } },
+    set: (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* nothing to keep */ } },
   };
-  let paused = stored.get();
+  let paused = stored.get("paused") === "yes";
   let source = null;
   let timer = 0;
   let last = Date.now();
@@ -24,7 +24,7 @@
   // Whether something happened while the page was read.
   let missed = false;
 
-  const say = (text) => { if (live.textContent !== text) live.textContent = text; };
+  const say = (text) => { if (said.textContent !== text) said.textContent = text; };
 
   // A form that a person fills in is not replaced, nor what the keyboard has just reached.
   const REST_MS = 30000;
@@ -57,7 +57,7 @@
       if (answer.redirected && new URL(answer.url).pathname === "/login") {
         paused = true;
         close();
-        pause.textContent = "Resume updates";
+        show();
         say("Your session has ended: sign in again.");
         return;
       }
@@ -68,8 +68,14 @@
         main.replaceChildren(...fresh.childNodes);
         const parts = [...main.querySelectorAll("details")];
         if (parts.length === open.length) parts.forEach((part, place) => { part.open = open[place]; });
+        document.title = page.title;
+        for (const id of ["icon", "pages"]) {
+          const [former, fresh] = [document.getElementById(id), page.getElementById(id)];
+          if (former && fresh && former.outerHTML !== fresh.outerHTML) former.replaceWith(fresh);
+        }
+        tick();
       }
-      say(answer.ok ? "Live." : "The host does not answer well: " + answer.status + ".");
+      say(answer.ok ? "" : "The host does not answer well: " + answer.status + ".");
     } catch {
       say("The host cannot be reached. The page shows what it knew last.");
     } finally {
@@ -93,23 +99,39 @@
   };
   const soon = () => within(LEAST_MS);
 
-  // Say on every page that a launch has failed, with its cause and the next step.
+  // Say that something new fails: a schedule that did not fail before, once in a session.
   const news = document.getElementById("news");
-  news.querySelector("button").addEventListener("click", () => { news.hidden = true; });
+  const known = new Set(stored.get("news").split("\n"));
+  let fresh = [];
   const failed = ({ data }) => {
-    const { launch, text, next } = JSON.parse(data);
-    news.querySelector("p").textContent = text + (next ? ". Next: " + next + "." : "");
-    news.querySelector("a").href = "/launches/" + encodeURIComponent(launch);
-    news.hidden = false;
+    const failure = JSON.parse(data);
+    const key = failure.schedule + " " + failure.cause;
     within(LEAST_AFTER_FAILURE_MS);
+    if (!failure.is_new || known.has(key)) return;
+    known.add(key);
+    stored.set("news", [...known].slice(-200).join("\n"));
+    fresh.push(failure);
+    news.textContent = fresh.length === 1 ? "1 new problem" : fresh.length + " new problems";
+    news.title = fresh.map((one) => one.text).join("\n");
+    news.hidden = false;
+    say(failure.text);
   };
+  news.addEventListener("click", () => {
+    const launch = fresh.at(-1).launch;
+    fresh = [];
+    news.hidden = true;
+    location.assign("/launches/" + encodeURIComponent(launch));
+  });
   const close = () => { clearTimeout(timer); if (source) source.close(); source = null; };
 
+  const show = () => {
+    live.textContent = paused ? "Held" : "Live";
+    live.title = paused ? "Updates are held. Click to go on." : "The page follows the record. Click to hold it.";
+    live.setAttribute("aria-pressed", String(paused));
+  };
   const apply = () => {
-    pause.textContent = paused ? "Resume updates" : "Pause updates";
-    pause.setAttribute("aria-pressed", String(paused));
-    if (paused) { close(); say("Updates are paused."); return; }
-    say("Live.");
+    show();
+    if (paused) { close(); return; }
     if (!source) {
       source = new EventSource("/updates");
       // What happened before the stream began is in no event.
@@ -119,10 +141,43 @@
     }
     schedule(MOST_MS);
   };
-  const toggle = () => { paused = !paused; stored.set(paused); apply(); if (!paused) soon(); };
+  const toggle = () => {
+    paused = !paused;
+    stored.set("paused", paused ? "yes" : "no");
+    apply();
+    say(paused ? "Updates are held." : "");
+    if (!paused) soon();
+  };
 
-  pause.hidden = false;
-  pause.addEventListener("click", toggle);
+  // Ages go on counting between two reads.
+  const rough = (seconds) => {
+    if (seconds < 60) return Math.max(1, seconds) + " s";
+    if (seconds < 3600) return Math.floor(seconds / 60) + " min";
+    if (seconds < 86400) return Math.floor(seconds / 3600) + " h " + Math.floor(seconds % 3600 / 60) + " min";
+    return Math.floor(seconds / 86400) + " d " + Math.floor(seconds % 86400 / 3600) + " h";
+  };
+  const tick = () => {
+    if (document.hidden) return;
+    for (const time of main.querySelectorAll("time.age")) {
+      const seconds = Math.round((Date.parse(time.dateTime) - Date.now()) / 1000);
+      const text = seconds > 0 ? "in " + rough(seconds) : rough(-seconds) + " ago";
+      if (time.textContent !== text) time.textContent = text;
+    }
+  };
+  setInterval(tick, 1000);
+
+  // The zone of this browser is one click away.
+  const here = document.getElementById("here");
+  const zone = document.getElementById("zone");
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (here && zone && own && own !== zone.value) {
+    here.textContent = own;
+    here.hidden = false;
+    here.addEventListener("click", () => { zone.value = own; zone.form.requestSubmit(); });
+  }
+
+  live.hidden = false;
+  live.addEventListener("click", toggle);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && !paused) soon(); });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) apply(); });
@@ -151,7 +206,31 @@
     wait = setTimeout(preview, PREVIEW_AFTER_MS, form);
   });
 
-  // Keys: `/` searches, `g` and a letter go to a page, `u` pauses the updates.
+  // Keys: `?` lists them. A letter alone does nothing while a person writes.
+  const rows = () => [...main.querySelectorAll("tbody tr:not(.group), .row, .trouble")].filter((row) => row.querySelector("a"));
+  const step = (by) => {
+    const all = rows();
+    const at = all.findIndex((row) => row.contains(document.activeElement));
+    const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by];
+    next?.querySelector("a").focus();
+  };
+  const press = (names) => {
+    const button = names.map((name) => main.querySelector(`button[value="${name}"]`)).find(Boolean);
+    if (button) { button.closest("details")?.setAttribute("open", ""); button.focus(); }
+  };
+  const keys = {
+    "/": () => document.getElementById("search")?.focus(),
+    u: toggle,
+    j: () => step(1),
+    k: () => step(-1),
+    r: () => press(["trigger", "retry"]),
+    l: () => { if (document.getElementById("log")) location.hash = "log"; },
+    "?": () => {
+      const list = document.getElementById("keys");
+      list.open = !list.open;
+      if (list.open) list.scrollIntoView();
+    },
+  };
   let isAfterG = false;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -168,11 +247,9 @@
     if (event.key === "g") {
       isAfterG = true;
       setTimeout(() => { isAfterG = false; }, 1500);
-    } else if (event.key === "/") {
-      const search = main.querySelector("input[type=search]");
-      if (search) { event.preventDefault(); search.focus(); search.select(); } else { location.assign("/schedules"); }
-    } else if (event.key === "u") {
-      toggle();
+    } else if (Object.hasOwn(keys, event.key)) {
+      event.preventDefault();
+      keys[event.key]();
     }
   });
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::charts::heat_legend;
 use super::heat_map::{Year, heat_map, over_time, words};
-use super::parts::{command, empty, filter};
+use super::parts::{command, empty, given};
 use super::words::{counted, line, shell, span};
 use super::{View, Visit, links};
 use crate::call::Result;
@@ -27,15 +28,16 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let year = calendar.year;
     let first = number(&format!("{year:04}-01-01"));
     let next = number(&format!("{:04}-01-01", year + 1));
-    let shape = Year {
-        first,
-        days: next - first,
-    };
     let days = calendar.days.iter().map(|day| (number(&day.day), day));
     let days: BTreeMap<i64, &CalendarDay> = days.collect();
     let months = MONTHS.iter().zip(1..);
     let months = months.map(|(name, month)| (number(&format!("{year:04}-{month:02}-01")), *name));
     let months = Vec::from_iter(months);
+    let shape = Year {
+        first,
+        days: next - first,
+        months: &months,
+    };
     let values = |of: fn(&CalendarDay) -> Option<u64>| {
         let values = days
             .iter()
@@ -46,41 +48,47 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         let query = links::query(&[("year", year.to_string().as_str())]);
         format!("{}{query}", visit.call.uri)
     };
-    View::new(
-        format!("Calendar of {name}, {year}"),
-        html! {
-            p { "The schedule " (links::schedule(name)) ", by the days of the zone " (line(&calendar.timezone)) "." }
-            form.filter method="get" action=(visit.call.uri) {
-                (filter(visit, "year", "Year", &year.to_string()))
-                button { "Show" }
-                " " a href=(of_year(year - 1)) { (year - 1) }
-                " " a href=(of_year(year + 1)) { (year + 1) }
-            }
-            @if let Some(from) = &calendar.counted_from {
-                p.warning { "This schedule has more launches than a calendar reads, which is the newest " (counted(LAUNCHES_MAX as u64, "launch")) ": the days from " (from) " on are shown." }
-            }
-            @if days.is_empty() {
-                (empty("No slot of this year is on record.", html! { "Look at another year, or at the " a href="/plan" { "plan" } "." }))
-            } @else {
-                section aria-labelledby="days" {
-                    h2 #days { "Days" }
-                    div.wide tabindex="0" { (heat_map(&shape, &days, &months)) }
-                    (failures(&calendar))
+    let head = html! {
+        div.head {
+            h1 { "Calendar of " (line(name)) ", " (year) }
+            span.far { (links::schedule(name)) " by the days of the zone " (line(&calendar.timezone)) }
+            div.actions {
+                a.button href=(of_year(year - 1)) rel="prev" { (year - 1) }
+                a.button href=(of_year(year + 1)) rel="next" { (year + 1) }
+                form.inline-form method="get" action=(visit.call.uri) {
+                    input name="year" value=(line(given(visit, "year"))) placeholder=(year) aria-label="Year" size="6" maxlength="10";
+                    button { "Show" }
                 }
-                section aria-labelledby="duration" {
-                    h2 #duration { "Duration of launches that succeeded" }
-                    (over_time("Duration, the median of a day", &shape, &values(|day| day.duration_ms)))
-                }
-                section aria-labelledby="lag" {
-                    h2 #lag { "Lag from the time a launch could start" }
-                    (over_time("Lag, the median of a day", &shape, &values(|day| day.lag_ms)))
-                }
-                (by_month(&calendar))
             }
-            p.far { "Launches that retention has removed count by their day in UTC, without duration and lag." }
-            (command(&format!("campanile launch list --schedule {} --since {year:04}-01-01T00:00:00Z", shell(name))))
-        },
-    )
+        }
+    };
+    let main = html! {
+        @if let Some(from) = &calendar.counted_from {
+            p.warning { "This schedule has more launches than a calendar reads, which is the newest " (counted(LAUNCHES_MAX as u64, "launch")) ": the days from " (from) " on are shown." }
+        }
+        @if days.is_empty() {
+            (empty("No slot of this year is on record.", html! { "Look at another year, or at the " a href="/plan" { "plan" } "." }))
+        } @else {
+            section aria-labelledby="days" {
+                h2 #days { "Days" }
+                p.far { "The colour of a day is the share of its launches that failed, and else how many there were. " (heat_legend()) }
+                (heat_map(&shape, &days))
+                (failures(&calendar))
+            }
+            section aria-labelledby="duration" {
+                h2 #duration { "Duration of launches that succeeded" }
+                (over_time("Duration, the median of a day", &shape, &values(|day| day.duration_ms)))
+            }
+            section aria-labelledby="lag" {
+                h2 #lag { "Lag from the time a launch could start" }
+                (over_time("Lag, the median of a day", &shape, &values(|day| day.lag_ms)))
+            }
+            (by_month(&calendar))
+        }
+        p.far { "Launches that retention has removed count by their day in UTC, without duration and lag." }
+        (command(&format!("campanile launch list --schedule {} --since {year:04}-01-01T00:00:00Z", shell(name))))
+    };
+    View::with_head(format!("Calendar of {name}, {year}"), head, main)
 }
 
 /// Returns a date as days since 1970.
@@ -89,7 +97,7 @@ fn date_number(date: &str) -> Option<i64> {
     midnight.ok().map(Timestamp::day)
 }
 
-/// List the days with a failure, the newest first, with their launches.
+/// Lists the days with a failure, the newest first, with their launches.
 fn failures(calendar: &Calendar) -> Markup {
     let failed = Vec::from_iter(calendar.days.iter().rev().filter(|day| day.failed > 0));
     html! {
@@ -107,7 +115,7 @@ fn failures(calendar: &Calendar) -> Markup {
     }
 }
 
-/// Link to the failed launches of a day, and of the hours around it: its bounds are those of UTC.
+/// Links to the failed launches of a day, and of the hours around it: its bounds are those of UTC.
 fn launches_of(calendar: &Calendar, day: &CalendarDay) -> Markup {
     /// By how much the days of zones differ from those of UTC.
     const AROUND: Duration = Duration::from_secs(14 * 3_600);
@@ -134,7 +142,7 @@ struct Month {
     lags_ms: Vec<u64>,
 }
 
-/// Show the numbers of each month.
+/// Shows the numbers of each month.
 fn by_month(calendar: &Calendar) -> Markup {
     let mut months: BTreeMap<&str, Month> = BTreeMap::new();
     for day in &calendar.days {
@@ -162,13 +170,13 @@ fn by_month(calendar: &Calendar) -> Markup {
             h2 #months { "Months" }
             div.wide tabindex="0" {
                 table {
-                    thead { tr { th scope="col" { "Month" } th scope="col" { "Succeeded" } th scope="col" { "Failed" } th scope="col" { "Cancelled" } th scope="col" { "Skipped" } th scope="col" { "Duration" } th scope="col" { "Lag" } } }
+                    thead { tr { th scope="col" { "Month" } th.number scope="col" { "Succeeded" } th.number scope="col" { "Failed" } th.number scope="col" { "Cancelled" } th.number scope="col" { "Skipped" } th.number scope="col" { "Duration" } th.number scope="col" { "Lag" } } }
                     tbody {
                         @for (name, month) in &months {
                             tr {
                                 th scope="row" { (name) }
-                                td { (month.succeeded) } td { (month.failed) } td { (month.cancelled) } td { (month.skipped) }
-                                td { (middle(&month.durations_ms)) } td { (middle(&month.lags_ms)) }
+                                td.number { (month.succeeded) } td.number { (month.failed) } td.number { (month.cancelled) } td.number { (month.skipped) }
+                                td.number { (middle(&month.durations_ms)) } td.number { (middle(&month.lags_ms)) }
                             }
                         }
                     }

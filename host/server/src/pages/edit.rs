@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::actions::{ACTION, KEY, PREVIEW, REVISION, refusal};
 use super::form::Form;
 use super::parts::{command, idempotency_key};
-use super::words::{line, moment, shell, zoned};
+use super::words::{Clock, line, moment, shell, zoned};
 use super::{View, Visit, bodies, links};
 use crate::call::Result;
 use crate::problem::ApiProblem;
@@ -16,7 +16,6 @@ use campanile_control::orders::definition::Definition;
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_control::records::schedule::{Redefinition, SLOTS_PREVIEWED};
 use campanile_control::schedules::definition;
-use campanile_model::clock::Timestamp;
 use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind};
 use campanile_model::text::{printable, printable_json};
@@ -29,7 +28,7 @@ const TEXT_MAX: usize = 20_000;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let (now, name) = (call.now(), call.name("name"));
+    let (clock, name) = (visit.clock(), call.name("name"));
     let mut tx = call.read().await?;
     let row = schedule_admin::find(&mut tx, name).await?;
     let current = definition::read(&row.definition).map_err(unreadable)?;
@@ -41,7 +40,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     };
     let wanted = typed(&form, name);
     let preview = match (&wanted, is_typed) {
-        (Ok(wanted), true) => Some(check(visit, &mut tx, &row, wanted, now).await?),
+        (Ok(wanted), true) => Some(check(visit, &mut tx, &row, wanted, clock).await?),
         _ => None,
     };
     drop(tx);
@@ -58,7 +57,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     View::new(
         format!("Edit {name}"),
         html! {
-            p { "The schedule " (links::schedule(name)) ", revision " (row.state.revision) ", changed " (moment(row.state.updated_at, now)) "." }
+            p { "The schedule " (links::schedule(name)) ", revision " (row.state.revision) ", changed " (moment(row.state.updated_at, clock)) "." }
             @if let (true, Ok(wanted)) = (is_outdated, &wanted) { (side_by_side(&differences(&current, wanted))) }
             @match (&wanted, &preview) {
                 // The problem of a save that was refused is shown already.
@@ -66,7 +65,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
                 (_, Some(Err(error))) if !is_saving => (super::layout::problem_part(&error.problem)),
                 _ => {}
             }
-            div #preview { @if let Some(Ok(preview)) = &preview { (preview_part(preview, now)) } }
+            div #preview { @if let Some(Ok(preview)) = &preview { (preview_part(preview, clock)) } }
             (form_part(visit, &form, &revision))
         },
     )
@@ -99,12 +98,12 @@ async fn check(
     tx: &mut campanile_store::Tx,
     row: &Schedule,
     wanted: &ScheduleDefinition,
-    now: Timestamp,
+    clock: Clock,
 ) -> Result<Result<Redefinition>> {
     if let Err(refused) = visit.call.desk().check_group(&wanted.policies) {
         return Ok(Err(refused.into()));
     }
-    match Redefinition::read(tx, row, wanted, now).await {
+    match Redefinition::read(tx, row, wanted, clock.now).await {
         Ok(preview) => Ok(Ok(preview)),
         Err(schedule_admin::ScheduleError::Db(error)) => Err(error.into()),
         Err(refused) => Ok(Err(refused.into())),
@@ -137,14 +136,14 @@ fn side_by_side(lines: &[Difference]) -> Markup {
     }
 }
 
-fn preview_part(preview: &Redefinition, now: Timestamp) -> Markup {
+fn preview_part(preview: &Redefinition, clock: Clock) -> Markup {
     let value = |text: &Option<String>| line(text.as_deref().unwrap_or("not set"));
     html! {
         section aria-labelledby="preview-title" {
             h2 #preview-title { "With this change" }
             p { (line(&preview.explanation)) }
             @for note in &preview.notes { p { "Note: " (line(note)) } }
-            @for warning in &preview.warnings { p.warning { "Warning: " (line(&warning.message)) " " (line(&warning.hint)) } }
+            @for warning in &preview.warnings { p.warning { "Warning: " (line(&warning.message)) "; " (line(&warning.hint)) "." } }
             @if preview.differences.is_empty() {
                 p { "Nothing is different from the version on record." }
             } @else {
@@ -155,7 +154,7 @@ fn preview_part(preview: &Redefinition, now: Timestamp) -> Markup {
                 (None, true) => p.warning { "It has no next slot." },
                 (None, false) => {
                     p { "The next " (SLOTS_PREVIEWED) " slots" @if preview.is_paused { ", once it is resumed" } ":" }
-                    ol { @for (slot, local) in &preview.slots { li { (moment(*slot, now)) " " span.local { (zoned(local)) } } } }
+                    ol { @for (slot, local) in &preview.slots { li { (moment(*slot, clock)) " " span.local { (zoned(local)) } } } }
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! The charts of a calendar: a heat map of a year, and a value over its days. The tables beside them say the same.
+//! The charts of a calendar: a heat map of a year, and a value over its days. They have the same axis, one above the other.
+//! The tables beside them say the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,38 +8,46 @@ use std::time::Duration;
 use campanile_control::schedules::calendar::CalendarDay;
 use maud::{Markup, html};
 
+use super::charts::{Axes, heat, with_axes};
 use super::words::{counted, span};
 
-/// The side of a day, and of a day with its gap.
-const SIDE: i64 = 14;
+/// The width of a chart in its own units.
+const WIDTH: f64 = 1_000.0;
+/// The height of a day in the heat map, with its gap.
 const STEP: i64 = 17;
-/// Where the days begin: below the months, right of the weekdays.
-const LEFT: i64 = 34;
-const TOP: i64 = 18;
-/// The size of a chart of values, in its own units.
-const WIDTH: i64 = 1_000;
+/// The height of a chart of values.
 const HEIGHT: i64 = 100;
+const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// The days of a year.
-pub(super) struct Year {
+pub(super) struct Year<'y> {
     /// The first day, as days since 1970, and the number of days.
     pub first: i64,
     pub days: i64,
+    /// The first day of each month, and its name.
+    pub months: &'y [(i64, &'y str)],
 }
 
-/// Returns the class of a day, by the worst that happened on it.
-fn class(day: &CalendarDay) -> &'static str {
-    match day {
-        day if day.failed > 0 => "failed",
-        day if day.cancelled > 0 => "cancelled",
-        day if day.skipped > 0 || day.in_skipped_range => "skipped",
-        day if day.succeeded > 0 => "succeeded",
-        day if day.unfinished > 0 => "running",
-        _ => "none",
+impl Year<'_> {
+    /// Returns how many weeks it touches.
+    fn weeks(&self) -> i64 {
+        (self.days + weekday(self.first) + 6) / 7
+    }
+
+    /// Returns the left edge of the week of a day.
+    fn x(&self, day: i64) -> f64 {
+        let week = (day - self.first + weekday(self.first)) / 7;
+        week as f64 * WIDTH / self.weeks() as f64
+    }
+
+    /// Returns the marks of the months, in percent of the width.
+    fn below(&self) -> Vec<(f64, String)> {
+        let month = |(first, name): &(i64, &str)| (self.x(*first) / WIDTH * 100.0, (*name).into());
+        self.months.iter().map(month).collect()
     }
 }
 
-/// Say in words what happened on a day.
+/// Says in words what happened on a day.
 pub(super) fn words(day: &CalendarDay) -> String {
     let parts = [
         (day.failed, "failed"),
@@ -61,58 +70,69 @@ pub(super) fn words(day: &CalendarDay) -> String {
 }
 
 /// Returns the weekday of a day, 0 for Monday.
-fn weekday(day: i64) -> i64 {
+pub(super) fn weekday(day: i64) -> i64 {
     // 1 January 1970 was a Thursday.
     (day + 3).rem_euclid(7)
 }
 
-/// Show each day of a year: one column a week. `days` has those with a slot, by days since 1970.
-pub(super) fn heat_map(
-    year: &Year,
-    days: &BTreeMap<i64, &CalendarDay>,
-    months: &[(i64, &str)],
-) -> Markup {
-    let shift = weekday(year.first);
-    let place = |day: i64| {
-        let since = day - year.first + shift;
-        (LEFT + since / 7 * STEP, TOP + since % 7 * STEP)
-    };
-    let weeks = (year.days + shift + 6) / 7;
-    let (width, height) = (LEFT + weeks * STEP, TOP + 7 * STEP);
+/// Returns the marks of the weekdays beside rows of this height, in percent.
+pub(super) fn weekdays() -> Vec<(f64, String)> {
+    let names = WEEKDAYS.iter().enumerate();
+    let mark = |(row, name): (usize, &&str)| ((row as f64 + 0.5) / 7.0 * 100.0, (*name).to_owned());
+    names.map(mark).collect()
+}
+
+/// Returns the class of a day: by the share of its failures, or else by what became of its other slots.
+fn class(day: &CalendarDay, busiest: i64) -> &'static str {
+    let ended = day.succeeded + day.failed;
+    match day {
+        _ if ended > 0 => heat(day.failed, ended, busiest),
+        day if day.cancelled > 0 => "warn",
+        day if day.skipped > 0 || day.in_skipped_range => "skip",
+        day if day.unfinished > 0 => "run",
+        _ => "none",
+    }
+}
+
+/// Shows each day of a year: one column a week. `days` has those with a slot, by days since 1970.
+pub(super) fn heat_map(year: &Year<'_>, days: &BTreeMap<i64, &CalendarDay>) -> Markup {
     let with = |of: fn(&CalendarDay) -> bool| days.values().filter(|day| of(day)).count() as u64;
     let failed = counted(with(|day| day.failed > 0), "day");
     let skipped = counted(with(|day| day.skipped > 0 || day.in_skipped_range), "day");
     let all = counted(days.len() as u64, "day");
-    html! {
-        svg.heat viewBox={ "0 0 " (width) " " (height) } role="img"
-            aria-label={ "The year by day: " (all) " with a slot, " (failed) " with a failure, " (skipped) " with a skipped slot. The tables below have the numbers." } {
-            @for (first, name) in months { text x=(place(*first).0) y="11" { (name) } }
-            @for (row, name) in [(0, "Mon"), (2, "Wed"), (4, "Fri"), (6, "Sun")] { text x="0" y=(TOP + row * STEP + 11) { (name) } }
-            @for day in year.first..year.first + year.days {
-                @let (x, y) = place(day);
-                @match days.get(&day) {
-                    None => rect.none x=(x) y=(y) width=(SIDE) height=(SIDE) {},
-                    Some(found) => {
-                        rect class={ "s-" (class(found)) } x=(x) y=(y) width=(SIDE) height=(SIDE) { title { (found.day) ": " (words(found)) } }
-                        // A failure has a form too, not only a color.
-                        @if found.failed > 0 { rect.mark x=(x + 5) y=(y + 2) width="4" height="10" {} }
-                    }
-                }
-            }
-        }
-        p.far {
-            "Each day has the color of the worst that happened on it: "
-            svg.key viewBox="0 0 14 14" aria-hidden="true" { rect.s-failed width="14" height="14" {} rect.mark x="5" y="2" width="4" height="10" {} } " failed, "
-            svg.key viewBox="0 0 14 14" aria-hidden="true" { rect.s-cancelled width="14" height="14" {} } " cancelled, "
-            svg.key viewBox="0 0 14 14" aria-hidden="true" { rect.s-skipped width="14" height="14" {} } " skipped, "
-            svg.key viewBox="0 0 14 14" aria-hidden="true" { rect.s-succeeded width="14" height="14" {} } " succeeded, "
-            svg.key viewBox="0 0 14 14" aria-hidden="true" { rect.none width="14" height="14" {} } " no slot."
-        }
+    let busiest = days.values().map(|day| day.succeeded + day.failed).max();
+    let wide = WIDTH / year.weeks() as f64;
+    let place = |day: i64| (year.x(day), weekday(day) * STEP);
+    let mut none = String::new();
+    for day in (year.first..year.first + year.days).filter(|day| !days.contains_key(day)) {
+        let (x, y) = place(day);
+        super::charts::push_box(&mut none, x, y as f64, wide - 2.0, (STEP - 3) as f64);
     }
+    let text = format!(
+        "The year by day: {all} with a slot, {failed} with a failure, {skipped} with a skipped slot. The tables below have the numbers."
+    );
+    let chart = html! {
+        path.none d=(none) {}
+        @for (day, found) in days {
+            @let (x, y) = place(*day);
+            @let class = class(found, busiest.unwrap_or_default());
+            // Skipped slots are low, and a failure has a mark: colour isn't all.
+            @let (y, tall) = if class == "skip" { (y + 9, 5) } else { (y, STEP - 3) };
+            rect class=(class) x=(format!("{x:.1}")) y=(y) width=(format!("{:.1}", wide - 2.0)) height=(tall) { title { (found.day) ": " (words(found)) } }
+            @if found.failed > 0 { rect.cut x=(format!("{:.1}", x + wide / 2.0 - 2.5)) y=(y + 3) width="3" height="8" {} }
+        }
+    };
+    let axes = Axes {
+        tall: 7 * STEP,
+        has_rules: false,
+        left: weekdays(),
+        below: year.below(),
+    };
+    with_axes(&axes, "img", &text, chart)
 }
 
-/// Show a value over the days of a year. `values` has days since 1970, and milliseconds.
-pub(super) fn over_time(what: &str, year: &Year, values: &[(i64, u64)]) -> Markup {
+/// Shows a value over the days of a year. `values` has days since 1970, and milliseconds.
+pub(super) fn over_time(what: &str, year: &Year<'_>, values: &[(i64, u64)]) -> Markup {
     let most = values.iter().map(|(_, value)| *value).max().unwrap_or(0);
     let shown = |millis: u64| span(Duration::from_millis(millis));
     let mut sorted = Vec::from_iter(values.iter().map(|(_, value)| *value));
@@ -127,36 +147,49 @@ pub(super) fn over_time(what: &str, year: &Year, values: &[(i64, u64)]) -> Marku
         shown(middle),
         shown(most)
     );
+    let (line, dots) = line_path(year, values, most);
+    let axes = Axes {
+        tall: HEIGHT,
+        has_rules: true,
+        left: vec![
+            (0.0, shown(most)),
+            (50.0, shown(most / 2)),
+            (100.0, "0".to_owned()),
+        ],
+        below: year.below(),
+    };
+    let chart = html! { path.line d=(line) {} path.dots d=(dots) {} };
     html! {
         @if values.is_empty() {
             p { (what) ": no day has one." }
         } @else {
-            svg.over-time viewBox={ "0 0 " (WIDTH) " " (HEIGHT + 4) } preserveAspectRatio="none" role="img" aria-label={ (text) " of a day" } {
-                rect.track x="0" y=(HEIGHT + 2) width=(WIDTH) height="1" {}
-                path d=(line_path(year, values, most)) {}
-            }
-            p { (text) " of a day." }
+            (with_axes(&axes, "img", &format!("{text} of a day"), chart))
+            p.far { (text) " of a day." }
         }
     }
 }
 
-/// Returns the path of a line through values. It is broken where days have none.
-fn line_path(year: &Year, values: &[(i64, u64)], most: u64) -> String {
-    let mut path = String::new();
-    let mut before = None;
-    for (day, value) in values {
-        let x = (day - year.first) * WIDTH / year.days.max(1);
-        let part = u128::from(*value) * HEIGHT as u128 / u128::from(most.max(1));
-        let y = HEIGHT - i64::try_from(part).unwrap_or(HEIGHT);
-        // Writing to a String cannot fail. A day by itself is a short line.
-        let _ = if before == Some(day - 1) {
-            write!(path, "L{x} {y}")
+/// Returns the path of a line through values, broken where days have none, and that of the dots for days by themselves.
+fn line_path(year: &Year<'_>, values: &[(i64, u64)], most: u64) -> (String, String) {
+    let (mut line, mut dots) = (String::new(), String::new());
+    let has = |place: Option<usize>, day| {
+        let neighbour = place.and_then(|place| values.get(place));
+        neighbour.is_some_and(|(other, _)| *other == day)
+    };
+    for (place, (day, value)) in values.iter().enumerate() {
+        let x = (day - year.first) as f64 * WIDTH / year.days.max(1) as f64;
+        let y = HEIGHT as f64 * (1.0 - *value as f64 / most.max(1) as f64);
+        let follows = has(place.checked_sub(1), day - 1);
+        // Writing to a String cannot fail.
+        let _ = if follows {
+            write!(line, "L{x:.0} {y:.0}")
+        } else if has(Some(place + 1), day + 1) {
+            write!(line, "M{x:.0} {y:.0}")
         } else {
-            write!(path, "M{x} {y}h2")
+            write!(dots, "M{x:.0} {y:.0}h.1")
         };
-        before = Some(*day);
     }
-    path
+    (line, dots)
 }
 
 #[cfg(test)]
@@ -178,13 +211,15 @@ mod tests {
         let year = Year {
             first: 20_454,
             days: 365,
+            months: &[(20_454, "Jan")],
         };
         assert_eq!(weekday(year.first), 3);
         let (good, bad) = (day("2026-01-01", 2, 0), day("2026-01-02", 1, 1));
         let days = BTreeMap::from([(20_454, &good), (20_455, &bad)]);
-        let shown = heat_map(&year, &days, &[(20_454, "Jan")]).into_string();
-        let (chart, _) = shown.split_once("</svg>").unwrap();
-        assert_eq!(chart.matches("width=\"14\"").count(), 365);
+        let shown = heat_map(&year, &days).into_string();
+        let (_, none) = shown.split_once("class=\"none\" d=\"").unwrap();
+        let (none, _) = none.split_once('"').unwrap();
+        assert_eq!(none.matches('z').count(), 363);
         assert!(
             shown.contains("2 days with a slot, 1 day with a failure, 0 days"),
             "{shown}"
@@ -193,7 +228,10 @@ mod tests {
             shown.contains("2026-01-02: 1 failed, 1 succeeded"),
             "{shown}"
         );
+        assert!(shown.contains("good3") && shown.contains("bad3"), "{shown}");
         assert_eq!(words(&day("", 0, 0)), "no slot");
+        // One failure of many isn't a bad day.
+        assert_eq!(class(&day("", 99, 1), 100), "bad1");
     }
 
     #[test]
@@ -201,9 +239,10 @@ mod tests {
         let year = Year {
             first: 0,
             days: 100,
+            months: &[],
         };
-        let path = line_path(&year, &[(0, 10), (1, 20), (5, 20)], 20);
-        assert_eq!(path, "M0 50h2L10 0M50 0h2");
+        let (line, dots) = line_path(&year, &[(0, 10), (1, 20), (5, 20)], 20);
+        assert_eq!((&*line, &*dots), ("M0 50L10 0", "M50 0h.1"));
         let shown = over_time("Duration", &year, &[(0, 1_500)]).into_string();
         assert!(
             shown.contains("1.5 s at least, 1.5 s in the median"),

@@ -1,360 +1,353 @@
-//! One launch and one of its runs: its states with their times, the calls of its tasks, and what they wrote.
+//! One launch: how it ended and why, where its time went, what its tasks logged, and the launches around it.
 
-use std::fmt::Display;
+mod log;
+mod side;
+mod where_time_went;
+
+use std::collections::HashSet;
+use std::time::Duration;
 
 use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::parts::{ActionForm, badge, command, field};
-use super::words::{both, line, moment, shell, span, tail, time};
+use super::parts::{ActionForm, badge_of, button, command, field};
+use super::words::{Clock, counted, line, shell, short, span, tail};
 use super::{View, Visit, charts, links};
 use crate::call::Result;
+use crate::problem::ApiProblem;
 use campanile_control::records::ids;
 use campanile_control::records::launch::{LaunchDetail, next_step};
-use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
+use campanile_control::records::run::RunDetail;
+use campanile_control::reports::overview::{cause, has_failed};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::ShortId;
-use campanile_store::runs::RunRow;
+use campanile_model::ids::{LaunchKind, RunId, ShortId};
+use campanile_store::launch::{LaunchRow, newest_failures, with_ids};
+use campanile_store::troubles::{self, RecentLaunch};
+use campanile_store::{LaunchStatus, Tx};
 
-/// The calls that are shown.
-const CALLS_MAX: usize = 50;
-/// The bytes of all outputs and logs that are shown, as HTML. The last text may exceed them.
-const TEXT_BYTES_MAX: usize = 40 << 10;
-/// The bytes that are shown of one text.
-const ONE_TEXT_BYTES_MAX: usize = 4 << 10;
-/// The runs that are listed.
-const RUNS_MAX: usize = 50;
+/// The most launches that are read before this one, and after it.
+const BEFORE_MAX: i64 = 20;
+const AFTER_MAX: i64 = 9;
+/// The newest runs whose calls are read.
+const RUNS_READ_MAX: usize = 5;
+/// The newest failures among which others with the same cause are sought.
+const COMPARED_MAX: i64 = 100;
+/// The most bytes of a message, and the most characters of its first line, which stands out.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+const FIRST_LINE_MAX: usize = 600;
 
-/// Show a launch with its newest run.
+/// The query of the page.
+#[derive(Default, Deserialize, JsonSchema)]
+pub(super) struct LaunchQuery {
+    /// Show only the log of this task
+    pub task: Option<String>,
+    /// Show only lines of the log from this level on: `trace`, `debug`, `info`, `warn` or `error`
+    pub level: Option<String>,
+}
+
+/// What the page shows.
+struct Shown {
+    clock: Clock,
+    detail: LaunchDetail,
+    /// The newest runs with their calls, oldest first.
+    runs: Vec<RunDetail>,
+    /// The run that the page is about, if it isn't about all of them.
+    only: Option<RunId>,
+    /// The launches of the same schedule before it, nearest first, and those after it.
+    before: Vec<RecentLaunch>,
+    after: Vec<RecentLaunch>,
+    same: SameCause,
+    filter: log::Filter,
+}
+
+/// Other failures with the same cause.
+#[derive(Default)]
+struct SameCause {
+    launches: usize,
+    schedules: usize,
+}
+
+/// Shows a launch with all its runs.
 pub(super) async fn of_launch(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
     let detail = LaunchDetail::read(&mut tx, &id, call.namespace()).await?;
-    let newest = detail.decided.launch.run_id.0;
-    let newest = detail.runs.iter().find(|run| Some(run.id) == newest);
-    let run = match newest {
-        Some(run) => Some(RunDetail::shown(&mut tx, run.clone()).await?),
-        None => None,
-    };
-    let title = format!("Launch {}", detail.decided.launch.id.short());
-    View::new(title, main(visit, &detail, run))
+    show(visit, tx, detail, None).await
 }
 
-/// Show a run with its launch.
+/// Shows the launch of a run, with the log of that run alone.
 pub(super) async fn of_run(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
     let run = ids::run(&mut tx, &id, call.namespace()).await?;
     let launch = run.launch_id.to_string().parse::<ShortId>();
-    let launch = launch.map_err(crate::problem::ApiProblem::invalid)?;
+    let launch = launch.map_err(ApiProblem::invalid)?;
     let detail = LaunchDetail::read(&mut tx, &launch, call.namespace()).await?;
-    let title = format!("Run {}", run.id.short());
-    let run = RunDetail::shown(&mut tx, run).await?;
-    View::new(title, main(visit, &detail, Some(run)))
+    show(visit, tx, detail, Some(run.id)).await
 }
 
-fn main(visit: &Visit, detail: &LaunchDetail, run: Option<RunDetail>) -> Markup {
-    let now = visit.call.now();
+async fn show(
+    visit: &Visit,
+    mut tx: Tx,
+    detail: LaunchDetail,
+    only: Option<RunId>,
+) -> Result<View> {
+    let filter = log::Filter::of(visit.call.query.question::<LaunchQuery>()?)?;
     let launch = &detail.decided.launch;
-    html! {
-        p {
-            (badge(launch.status.as_str())) " " (launch.kind.as_str()) " launch of " (links::schedule(&launch.schedule))
-            ", of the package " (links::package(&launch.package)) "."
-        }
-        @if let Some(message) = &launch.message {
-            @let (message, left_out) = tail(message, ONE_TEXT_BYTES_MAX);
-            div.problem {
-                p { strong { @if let Some(failure) = launch.failure { (failure.as_str()) } @else { "Why" } } }
-                pre tabindex="0" { @if left_out > 0 { "…" } (message) }
-                @if let Some(note) = &detail.note { p.from-host { strong { "The host notes: " } (line(note)) } }
-                @if let Some(next) = next_step(launch) { p { "Next: " (next) "." } }
-            }
-        }
-        (steps(detail, now))
-        (runs(detail, run.as_ref(), now))
-        @if let Some(run) = run { (calls(visit, run, now)) }
-        (forms(visit, detail))
-        (facts(detail))
-        (command(&format!("campanile launch show {}", launch.id)))
-    }
-}
-
-/// Show the states of a launch, each with its time.
-fn steps(detail: &LaunchDetail, now: Timestamp) -> Markup {
-    let decided = &detail.decided;
-    let launch = &decided.launch;
-    let by = decided
-        .host
-        .as_deref()
-        .map_or("a person".to_owned(), |host| {
-            format!("the host {}", line(host))
-        });
-    html! {
-        section aria-labelledby="steps" {
-            h2 #steps { "What happened" }
-            ol.steps {
-                li { strong { "slot " } (both(launch.scheduled_time, launch.scheduled_local.as_str(), now)) }
-                li {
-                    strong { (launch.decision.as_str()) " " } (moment(launch.decided_at, now)) ", decided by " (by)
-                    @if let Some(reason) = &launch.reason { ", reason " code { (line(reason)) } }
-                    @if let Some(other) = launch.overlaps { ", because of the launch " (links::launch(other)) }
-                    @if let Some(other) = launch.retry_of { ", a retry of " (links::launch(other)) }
-                }
-                @if let Some(opened) = decided.opened_at { li { strong { "left the queue " } (moment(opened, now)) } }
-                @if launch.fire_time != launch.scheduled_time { li { strong { "could start " } (moment(launch.fire_time, now)) } }
-                @for lost in detail.runs.iter().filter(|run| run.finished_at.is_some() && run.status.as_str() == "lost").take(RUNS_MAX) {
-                    li { strong { "lost a run " } @if let Some(at) = lost.finished_at { (moment(at, now)) } " on the host " (line(lost.host.as_deref().unwrap_or("unknown"))) }
-                }
-                @if let Some(started) = launch.started_at {
-                    li { strong { "started " } (moment(started, now)) ", " (span(started.since(launch.fire_time))) " after it could" }
-                }
-                @match launch.finished_at {
-                    Some(ended) => li {
-                        strong { (launch.status.as_str()) " " } (moment(ended, now))
-                        @if let Some(started) = launch.started_at { ", after " (span(ended.since(started))) }
-                    },
-                    None => li { strong { (launch.status.as_str()) " now" } },
-                }
-            }
-            (command(&format!("campanile schedule why {} --at {}", shell(&launch.schedule), launch.scheduled_time)))
+    let (id, slot) = (launch.id, launch.scheduled_time);
+    let first = detail.runs.len().saturating_sub(RUNS_READ_MAX);
+    let mut runs = Vec::new();
+    for (place, run) in detail.runs.iter().enumerate() {
+        if place >= first || Some(run.id) == only {
+            runs.push(RunDetail::shown(&mut tx, run.clone()).await?);
         }
     }
-}
-
-fn runs(detail: &LaunchDetail, shown: Option<&RunDetail>, now: Timestamp) -> Markup {
-    let is_shown = |run: &RunRow| shown.is_some_and(|shown| shown.run.id == run.id);
-    html! {
-        section aria-labelledby="runs" {
-            h2 #runs { "Runs" }
-            @if detail.runs.is_empty() {
-                p { "It has no run: no host has claimed it." }
+    let shown = Shown {
+        clock: visit.clock(),
+        before: troubles::launches_before(&mut tx, id, slot, BEFORE_MAX).await?,
+        after: troubles::launches_after(&mut tx, id, slot, AFTER_MAX).await?,
+        same: same_cause(&mut tx, launch).await?,
+        runs,
+        only,
+        filter,
+        detail,
+    };
+    drop(tx);
+    let launch = shown.launch();
+    let title = format!("{} · {}", launch.schedule, shown.slot());
+    let main = html! {
+        @if launch.message.is_some() || has_failed(launch.status) { (problem(&shown)) }
+        div.grid {
+            (where_time_went::card(&shown))
+            @if shown.runs.is_empty() {
+                div.stack.w8 { (side::facts(&shown)) }
+                div.stack.w4 { (side::around(&shown)) }
             } @else {
-                div.wide tabindex="0" {
-                    table {
-                        thead { tr { th scope="col" { "Run" } th scope="col" { "Status" } th scope="col" { "Host" } th scope="col" { "Started" } th scope="col" { "Took" } } }
-                        tbody {
-                            @for run in detail.runs.iter().rev().take(RUNS_MAX) {
-                                tr {
-                                    td { a.id href=(links::path(&["runs", &run.id.to_string()])) aria-current=[is_shown(run).then_some("true")] { (run.id.short()) } }
-                                    td { (badge(run.status.as_str())) @if run.is_recovery { " recovery" } }
-                                    td { (line(run.host.as_deref().unwrap_or("unknown"))) }
-                                    td { (moment(run.started_at, now)) }
-                                    td {
-                                        (span(run.finished_at.unwrap_or(now).since(run.started_at)))
-                                        @if run.finished_at.is_none() { " so far" }
-                                        @if let Some(retry) = run.retry_at { ", called again " (moment(retry, now)) }
-                                    }
-                                }
-                            }
-                        }
-                    }
+                div.stack.w8 { (log::card(visit, &shown)) (side::usage(&shown)) }
+                div.stack.w4 { (side::around(&shown)) (side::outputs(&shown)) (side::facts(&shown)) }
+            }
+        }
+    };
+    View::with_head(title, head(visit, &shown), main)
+}
+
+/// Counts the newest failures with the same cause as that of a launch.
+async fn same_cause(tx: &mut Tx, launch: &LaunchRow) -> Result<SameCause> {
+    let Some(message) = launch.message.as_deref() else {
+        return Ok(SameCause::default());
+    };
+    if !has_failed(launch.status) {
+        return Ok(SameCause::default());
+    }
+    let ids = newest_failures(tx, COMPARED_MAX).await?;
+    let own = cause(message);
+    let is_same = |other: &&LaunchRow| {
+        let has_same_message = other.message.as_deref().map(cause).as_deref() == Some(&own);
+        other.id != launch.id
+            && other.package == launch.package
+            && other.failure == launch.failure
+            && has_same_message
+    };
+    let others = with_ids(tx, &ids).await?;
+    let others = Vec::from_iter(others.iter().filter(is_same));
+    let schedules: HashSet<&str> = others.iter().map(|row| row.schedule.as_str()).collect();
+    Ok(SameCause {
+        launches: others.len(),
+        schedules: schedules.len(),
+    })
+}
+
+impl Shown {
+    fn launch(&self) -> &LaunchRow {
+        &self.detail.decided.launch
+    }
+
+    /// Returns when the first run began.
+    fn started(&self) -> Option<Timestamp> {
+        let first = self.detail.runs.first().map(|run| run.started_at);
+        first.or(self.launch().started_at)
+    }
+
+    /// Returns how long its runs took, or have taken so far.
+    fn took(&self) -> Option<Duration> {
+        let end = self.launch().finished_at.unwrap_or(self.clock.now);
+        Some(end.since(self.started()?))
+    }
+
+    /// Returns how long the launches around it take that succeeded, in the middle and at most but for one in twenty.
+    fn usual(&self) -> Option<(Duration, Duration)> {
+        let around = self.before.iter().chain(&self.after);
+        let succeeded = around.filter(|launch| launch.status == LaunchStatus::Succeeded);
+        let took =
+            succeeded.filter_map(|launch| Some(launch.finished_at?.since(launch.started_at?)));
+        let mut took = Vec::from_iter(took);
+        took.sort_unstable();
+        let last = took.len().checked_sub(1)?;
+        Some((*took.get(last / 2)?, *took.get(last * 95 / 100)?))
+    }
+
+    /// Returns the slot with its weekday: `Sat 28 Nov 05:38:00`.
+    fn slot(&self) -> String {
+        let zone = self.clock.zone;
+        let [slot, now] = [self.launch().scheduled_time, self.clock.now]
+            .map(|at| at.to_chrono().with_timezone(&zone));
+        let is_far = (slot - now).num_days().abs() >= 180;
+        let format = if is_far {
+            "%a %-d %b %Y %H:%M:%S"
+        } else {
+            "%a %-d %b %H:%M:%S"
+        };
+        slot.format(format).to_string()
+    }
+}
+
+fn head(visit: &Visit, shown: &Shown) -> Markup {
+    let launch = shown.launch();
+    let slot = launch.scheduled_time;
+    html! {
+        div.head {
+            h1 {
+                (links::schedule(&launch.schedule)) " · "
+                time datetime=(slot.to_string()) title=(shown.clock.whole(slot)) { (shown.slot()) }
+                @if let Some(run) = shown.only { " · run " (run.number()) }
+            }
+            (chips(shown))
+            div.actions {
+                (neighbours(shown))
+                @if launch.finished_at.is_some() {
+                    (button(visit, &visit.call.uri, "retry", "Run again", &[("id", &launch.id.to_string())]))
+                } @else {
+                    (cancel(visit, launch))
                 }
+                (commands(launch))
             }
         }
     }
 }
 
-/// Show the calls of a run as a Gantt chart, and what each wrote.
-fn calls(visit: &Visit, run: RunDetail, now: Timestamp) -> Markup {
-    let RunDetail {
-        run,
-        tasks,
-        traceparent,
-    } = run;
-    let all = tasks.len();
-    let begin = tasks
-        .iter()
-        .map(|call| call.row.started_at)
-        .chain([run.started_at])
-        .min();
-    let begin = begin.unwrap_or(run.started_at);
-    let end = tasks
-        .iter()
-        .map(|call| call.row.finished_at)
-        .chain([run.finished_at.unwrap_or(now)])
-        .max();
-    let end = end.unwrap_or(now);
-    let tasks = Vec::from_iter(tasks.into_iter().rev().take(CALLS_MAX).rev());
-    let id = run.id.to_string();
+/// Shows how it ended, and what wasn't as usual.
+fn chips(shown: &Shown) -> Markup {
+    let launch = shown.launch();
+    let status = launch.status.as_str();
+    let took = shown.took().map(span);
+    let words = match (launch.status, took) {
+        (LaunchStatus::Open, _) => "waits for a host".to_owned(),
+        (LaunchStatus::Running, Some(took)) => format!("running for {took}"),
+        (LaunchStatus::Waiting, Some(took)) => format!("waits for a retry, {took} so far"),
+        (LaunchStatus::Succeeded, Some(took)) => format!("succeeded in {took}"),
+        (_, Some(took)) if launch.finished_at.is_some() => format!("{status} after {took}"),
+        _ => status.to_owned(),
+    };
+    let calls = shown.runs.iter().flat_map(|run| &run.tasks);
+    let retries = calls.filter(|call| call.row.retry_at.is_some()).count();
+    let recovered = match launch.recoveries {
+        0 => None,
+        1 => Some("recovered once".to_owned()),
+        times => Some(format!("recovered {times} times")),
+    };
     html! {
-        section aria-labelledby="calls" {
-            h2 #calls { "Calls of the tasks of " a.id href=(links::path(&["runs", &id])) { (run.id.short()) } }
-            @if tasks.is_empty() {
-                p { "No call has ended yet. A call is on record when it ends." }
-            } @else {
-                @if all > CALLS_MAX { p { "The last " (CALLS_MAX) " of " (all) " calls." } }
-                div.wide tabindex="0" {
-                    table.gantt {
-                        caption { "From " (time(begin)) " to " (time(end)) ", " (span(end.since(begin))) }
-                        thead { tr { th scope="col" { "Task" } th scope="col" { "Attempt" } th scope="col" { "Result" } th scope="col" { "When" } th scope="col" { "Began after" } th scope="col" { "Took" } th scope="col" { "CPU" } th scope="col" { "Memory" } } }
-                        tbody { @for call in &tasks { (gantt_row(call, begin, end)) } }
-                    }
-                }
-                (texts(visit, tasks))
-            }
-            p { "Trace context: " code { (traceparent) } }
-            (command(&format!("campanile run logs {id}")))
+        (badge_of(charts::class(status), &words))
+        @match retries {
+            0 => "",
+            1 => (badge_of("warn", "after 1 retry")),
+            many => (badge_of("warn", &format!("after {many} retries"))),
         }
+        @if let Some(recovered) = recovered { (badge_of("warn", &recovered)) }
+        @if launch.kind != LaunchKind::Schedule { (badge_of("plain", launch.kind.as_str())) }
     }
 }
 
-fn gantt_row(call: &TaskCall, begin: Timestamp, end: Timestamp) -> Markup {
-    let row = &call.row;
-    let result = if row.succeeded { "succeeded" } else { "failed" };
-    let memory = campanile_model::text::size_rounded(row.memory_peak_bytes.unsigned_abs());
+/// Links to the launches before and after it, and to the last one that succeeded.
+fn neighbours(shown: &Shown) -> Markup {
+    let (previous, next) = (shown.before.first(), shown.after.first());
+    let success = (shown.before.iter()).find(|other| other.status == LaunchStatus::Succeeded);
+    let success = success.filter(|success| {
+        shown.launch().status != LaunchStatus::Succeeded
+            && previous.is_none_or(|previous| previous.id != success.id)
+    });
+    let link = |to: &RecentLaunch, what: &str, text: String| {
+        html! {
+            a.button.small href=(links::path(&["launches", &to.id.to_string()])) title={ (what) ", " (to.status.as_str()) } { (text) }
+        }
+    };
+    let at = |launch: &RecentLaunch| shown.clock.short(launch.scheduled_time);
     html! {
-        tr {
-            th scope="row" { (line(&row.task)) }
-            td { (row.attempt) }
-            td { (badge(result)) @if let Some(failure) = row.failure { " " (failure.as_str()) } }
-            td.chart { (charts::bar(row.started_at, row.finished_at, begin, end, result)) }
-            td { (span(row.started_at.since(begin))) }
-            td { (span(row.finished_at.since(row.started_at))) }
-            td { (format!("{:.0} ms", row.cpu_ms)) }
-            td { (memory) }
-        }
+        @if let Some(to) = success { (link(to, "Last launch that succeeded", format!("last success {}", at(to)))) }
+        @if let Some(to) = previous { (link(to, "Previous launch", format!("‹ {}", at(to)))) }
+        @if let Some(to) = next { (link(to, "Next launch", format!("{} ›", at(to)))) }
     }
 }
 
-/// Show what the calls returned and wrote, up to a number of bytes.
-fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
-    let mut budget = TEXT_BYTES_MAX;
-    let api = format!("/api/v1{}", visit.call.uri);
-    let mut shown = Vec::new();
-    for call in tasks {
-        let limits = call
-            .usage
-            .iter()
-            .map(|share| format!("{}: {} of {}", share.resource, share.used, share.limit));
-        let limits = Vec::from_iter(limits).join(", ");
-        let (output, context) = (call.row.output.clone(), call.row.context.clone());
-        let message = call.row.message.clone();
-        let note = call.row.note.clone();
-        let logs = TaskLogs::from(call.row);
-        let of_host = notes_of_host(&logs, note);
-        let lines = logs.logs.iter().filter(|log| !log.by_host).map(|log| {
-            let group = if log.context.is_empty() {
-                String::new()
-            } else {
-                format!(" [{}]", log.context)
-            };
-            format!("{} {}{group} {}\n", log.at, log.level, log.message)
-        });
-        let lines: String = lines.collect();
-        let parts = [
-            ("Failure", message.as_deref().unwrap_or_default()),
-            ("Logs", lines.as_str()),
-            ("Standard output", logs.stdout.as_str()),
-            ("Standard error", logs.stderr.as_str()),
-            ("Output, JSON", output.as_deref().unwrap_or_default()),
-            (
-                "Context for the next tasks, JSON",
-                context.as_deref().unwrap_or_default(),
-            ),
-            ("Use of limits", limits.as_str()),
-        ];
-        let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
-        let mut blocks = Vec::new();
-        for (title, text) in parts {
-            let (text, left_out) = tail(text, ONE_TEXT_BYTES_MAX.min(budget));
-            let text = html! { (text) };
-            budget = budget.saturating_sub(text.0.len());
-            blocks.push(html! {
-                h4 { (title) }
-                @if left_out > 0 { p.far { "The first " (left_out) " bytes are left out; the command and the API show them." } }
-                pre tabindex="0" { (text) }
-            });
-        }
-        let is_open = message.is_some();
-        shown.push(html! {
-            details open[is_open] {
-                summary { (line(&logs.task)) ", attempt " (logs.attempt) }
-                @if blocks.is_empty() { p { "It wrote and returned nothing, or the calls after it so much that this page leaves it out; the command shows it." } }
-                @for block in &blocks { (block) }
-                @for note in &of_host { p.from-host { strong { "The host notes: " } (line(note)) } }
-            }
-        });
-    }
-    html! {
-        h3 { "What they wrote" }
-        @for block in &shown { (block) }
-        p.far { "As JSON: " code { (line(&api)) } }
-    }
-}
-
-/// Returns the host's own notes on a call. They're shown apart from the task's texts, which could imitate them.
-fn notes_of_host(logs: &TaskLogs, note: Option<String>) -> Vec<String> {
-    let of_log = logs.logs.iter().filter(|log| log.by_host);
-    let of_log = of_log.map(|log| log.message.clone());
-    let dropped = [
-        ("standard output", logs.stdout_bytes_dropped),
-        ("standard error", logs.stderr_bytes_dropped),
-    ];
-    let dropped = dropped.into_iter().filter(|(_, bytes)| *bytes > 0);
-    let dropped =
-        dropped.map(|(stream, bytes)| format!("{bytes} more bytes of {stream} were dropped"));
-    note.into_iter().chain(of_log).chain(dropped).collect()
-}
-
-fn forms(visit: &Visit, detail: &LaunchDetail) -> Markup {
-    let launch = &detail.decided.launch;
+fn cancel(visit: &Visit, launch: &LaunchRow) -> Markup {
     let id = launch.id.to_string();
-    let cancel = ActionForm {
+    let form = ActionForm {
         action: "cancel",
         label: "Cancel",
         hidden: &[("id", &id)],
         fields: html! {
             p { "End it on whatever host runs it." }
-            (field(visit, "grace", "Time to end by itself", "30s, or empty for that of the schedule"))
+            (field(visit, "grace", "Time to end by itself", "30s, or empty for the schedule's own"))
         },
         command: format!("campanile run cancel {id} --grace SPAN"),
     };
-    let retry = ActionForm {
-        action: "retry",
-        label: "Retry",
-        hidden: &[("id", &id)],
-        fields: html! { p { "Launch its slot again, with its context and the active version of its package." } },
-        command: format!("campanile run retry {id}"),
-    };
     html! {
-        section aria-labelledby="change" {
-            h2 #change { "Change" }
-            div.forms {
-                @match launch.finished_at {
-                    Some(_) => (retry.show(visit)),
-                    None => (cancel.show(visit)),
-                }
+        details.menu.small open[!visit.typed.is_empty()] {
+            summary { "Cancel" }
+            div { (form.show(visit)) }
+        }
+    }
+}
+
+/// Shows the commands that show and do the same.
+fn commands(launch: &LaunchRow) -> Markup {
+    let id = launch.id;
+    html! {
+        details.menu.small {
+            summary { "Commands" }
+            div {
+                (command(&format!("campanile launch show {id}")))
+                @if launch.run_id.0.is_some() { (command(&format!("campanile run logs {id}"))) }
+                @if launch.finished_at.is_some() { (command(&format!("campanile run retry {id}"))) }
+                (command(&format!("campanile schedule why {} --at {}", shell(&launch.schedule), launch.scheduled_time)))
             }
         }
     }
 }
 
-fn facts(detail: &LaunchDetail) -> Markup {
-    let decided = &detail.decided;
-    let launch = &decided.launch;
-    let fact = |name: &str, value: Option<&dyn Display>| {
-        html! { @if let Some(value) = value { dt { (name) } dd { code { (line(&value.to_string())) } } } }
+/// Shows why it didn't succeed, and what to do next.
+fn problem(shown: &Shown) -> Markup {
+    let launch = shown.launch();
+    let (message, left_out) = tail(
+        launch.message.as_deref().unwrap_or_default(),
+        MESSAGE_BYTES_MAX,
+    );
+    let (first, rest) = message.split_once('\n').unwrap_or((&message, ""));
+    let rest = if first.len() > FIRST_LINE_MAX {
+        &*message
+    } else {
+        rest
     };
-    let run = detail.runs.last();
+    let note = shown.detail.note.as_deref().unwrap_or_default();
+    let (note, more) = note.split_once('\n').unwrap_or((note, ""));
+    let others = links::query(&[("status", "failed"), ("package", &launch.package)]);
     html! {
-        details {
-            summary { "All facts" }
-            dl.facts {
-                (fact("Id", Some(&launch.id)))
-                (fact("Revision of the schedule", Some(&decided.schedule_revision)))
-                (fact("Revision of the schedule now", Some(&decided.newest_revision)))
-                (fact("Digest of the package", launch.digest.as_ref().map(|it| it as &dyn Display)))
-                (fact("Priority", Some(&launch.priority)))
-                (fact("Concurrency group", launch.group.as_ref().map(|it| it as &dyn Display)))
-                (fact("Claims", Some(&launch.attempts)))
-                (fact("Recoveries", Some(&launch.recoveries)))
-                (fact("Time zone database", launch.tzdata_version.as_ref().map(|it| it as &dyn Display)))
-                (fact("Arguments", decided.args.as_ref().map(|it| it as &dyn Display)))
-                (fact("Hash of the grants", run.and_then(|run| run.grants_hash.as_ref()).map(|it| it as &dyn Display)))
-                (fact("Hash of the context", run.and_then(|run| run.context_hash.as_ref()).map(|it| it as &dyn Display)))
-                (fact("Version of the host", run.and_then(|run| run.host_version.as_ref()).map(|it| it as &dyn Display)))
-                (fact("Version of wasmtime", run.and_then(|run| run.wasmtime_version.as_ref()).map(|it| it as &dyn Display)))
+        div.problem {
+            p {
+                strong { @match launch.failure { Some(failure) => (failure.as_str().replace('_', " ")), None => (launch.status.as_str()) } }
+                @if !first.is_empty() { ": " @if left_out > 0 { "…" } (short(first, FIRST_LINE_MAX)) }
+            }
+            @if !rest.is_empty() { pre tabindex="0" { (rest) } }
+            @if !note.is_empty() { p.from-host { strong { "The host notes: " } (line(note)) } }
+            @if !more.is_empty() { pre.from-host tabindex="0" { (tail(more, MESSAGE_BYTES_MAX).0) } }
+            @if let Some(next) = next_step(launch) { p { "Next: " (next) "." } }
+            @if shown.same.launches > 0 {
+                p {
+                    "Same cause as " a href={ "/launches" (others) } { (counted(shown.same.launches as u64, "other")) }
+                    " of the newest " (COMPARED_MAX) " failures, on " (counted(shown.same.schedules as u64, "schedule")) "."
+                }
             }
         }
     }

@@ -6,17 +6,20 @@ use axum::http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, Response, StatusCode, Uri};
+use chrono_tz::Tz;
 use maud::{DOCTYPE, Markup, html};
 use url::form_urlencoded;
 
 use super::actions::{self, ACTION, Action, CONFIRM, KEY, REVISION};
 use super::form::Form;
-use super::words::{line, time};
+use super::words::line;
+use super::zone::zone_of;
 use super::{Section, View, Visit};
 use crate::call::Call;
 use crate::problem::ApiProblem;
 use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
+use campanile_store::troubles::Attention;
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -67,9 +70,14 @@ pub(super) fn script() -> Response<Body> {
     asset("text/javascript; charset=utf-8", include_str!("app.js"))
 }
 
-/// Returns the icon.
-pub(super) fn icon() -> Response<Body> {
-    asset("image/svg+xml", include_str!("icon.svg"))
+/// Returns the icon; another one while schedules fail.
+pub(super) fn icon(is_failing: bool) -> Response<Body> {
+    let icon = if is_failing {
+        include_str!("icon-failing.svg")
+    } else {
+        include_str!("icon.svg")
+    };
+    asset("image/svg+xml", icon)
 }
 
 /// Send a browser to another page.
@@ -80,89 +88,176 @@ pub(super) fn redirect(to: &str) -> Response<Body> {
     response
 }
 
-/// Frame the main part of a page. `visitor` is the visit, and whether its session can be ended.
-pub(super) fn page(
-    status: StatusCode,
-    section: Option<Section>,
-    visitor: Option<(&Call, bool)>,
-    title: &str,
-    main: Markup,
-) -> Response<Body> {
-    let principal = visitor.and_then(|(call, _)| call.principal.as_ref());
-    let has_session = visitor.is_some_and(|(_, has_session)| has_session);
-    framed(status, section, principal, has_session, title, main)
+/// What the frame of a page shows besides its main part.
+#[derive(Default)]
+pub(super) struct Frame<'f> {
+    pub section: Option<Section>,
+    /// Who visits; none at the door.
+    pub principal: Option<&'f Principal>,
+    /// Whether the session can be ended.
+    pub has_session: bool,
+    /// What wants attention; none on a page that only says what is wrong.
+    pub attention: Attention,
+    /// The reader's zone.
+    pub zone: Option<Tz>,
+    /// The page to come back to from a form of the frame.
+    pub uri: &'f str,
 }
 
-fn framed(
-    status: StatusCode,
-    section: Option<Section>,
-    principal: Option<&Principal>,
-    has_session: bool,
-    title: &str,
-    main: Markup,
-) -> Response<Body> {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (line(title)) " · Campanile" }
-                link rel="icon" href="/assets/icon.svg";
-                link rel="stylesheet" href="/assets/app.css";
-                script src="/assets/app.js" defer {}
+impl<'f> Frame<'f> {
+    /// The frame of a page for a call.
+    pub(super) fn of(call: &'f Call, section: Section, has_session: bool) -> Frame<'f> {
+        Frame {
+            section: Some(section),
+            principal: call.principal.as_ref(),
+            has_session,
+            zone: Some(zone_of(&call.headers)),
+            uri: &call.uri,
+            attention: Attention::default(),
+        }
+    }
+
+    /// Answers with a page in this frame. `head` stands for the heading, unless the title does.
+    pub(super) fn page(
+        &self,
+        status: StatusCode,
+        title: &str,
+        head: Option<Markup>,
+        main: Markup,
+    ) -> Response<Body> {
+        let Attention { failing, .. } = self.attention;
+        let icon = if failing > 0 { "icon-failing" } else { "icon" };
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { @if failing > 0 { "(" (failing) ") " } (line(title)) " · Campanile" }
+                    link #icon rel="icon" href={ "/assets/" (icon) ".svg" };
+                    link rel="stylesheet" href="/assets/app.css";
+                    script src="/assets/app.js" defer {}
+                }
+                body {
+                    a.skip-link href="#main" { "Skip to the content" }
+                    header { (self.bar()) }
+                    main #main tabindex="-1" {
+                        @match head {
+                            Some(head) => (head),
+                            None => div.head { h1 { (line(title)) } },
+                        }
+                        (main)
+                    }
+                    footer {
+                        "Campanile " (env!("CARGO_PKG_VERSION"))
+                        @if self.principal.is_some() {
+                            span #said role="status" {}
+                            details #keys {
+                                summary { "Keys " kbd { "?" } }
+                                (keys())
+                            }
+                        }
+                    }
+                }
             }
-            body {
-                a.skip href="#main" { "Skip to the content" }
-                header {
-                    a.brand href="/" { "Campanile" }
-                    @if principal.is_some() {
-                        nav aria-label="Pages" {
-                            @for (of, path, name, key) in NAVIGATION {
-                                a href=(path) data-key=(key) aria-current=[(section == Some(of)).then_some("page")] { (name) }
+        };
+        answer(status, "text/html; charset=utf-8", page.into_string())
+    }
+
+    fn bar(&self) -> Markup {
+        html! {
+            a.brand href="/" {
+                svg viewBox="0 0 18 18" aria-hidden="true" { path d="M9 0 14 5v2h-1v11h-3v-5H8v5H5V7H4V5zM8 7v3h2V7z" {} }
+                "Campanile"
+            }
+            @if let Some(principal) = self.principal {
+                nav #pages aria-label="Pages" {
+                    @for (of, path, name, key) in NAVIGATION {
+                        a href=(path) data-key=(key) aria-current=[(self.section == Some(of)).then_some("page")] {
+                            (name)
+                            @if let Some((count, class, what)) = count(self.attention, of) {
+                                " " span.count.(class) title=(what) { (count) }
                             }
                         }
                     }
-                    @if let Some(principal) = principal {
-                        form.who method="post" action="/login" {
-                            span { (line(&principal.name)) ", " (principal.role.as_str()) }
-                            @if has_session {
-                                " " button name=(ACTION) value="sign_out" { "Sign out" }
-                            }
+                }
+                div.tools {
+                    button #news type="button" hidden {}
+                    form.search role="search" aria-label="Everything" action="/search" {
+                        input #search type="search" name="q" placeholder="Search  /" aria-label="Search schedules, packages, hosts and ids" maxlength="200";
+                    }
+                    (self.zone_form())
+                    button.live #live type="button" hidden aria-pressed="false" { "Live" }
+                    form.who method="post" action="/login" {
+                        span { (line(&principal.name)) " · " (principal.role.as_str()) }
+                        @if self.has_session {
+                            button name=(ACTION) value="sign_out" { "Sign out" }
                         }
                     }
-                }
-                @if principal.is_some() {
-                    aside #news aria-label="News" hidden {
-                        p role="alert" {}
-                        p { a { "Open the launch" } " " button type="button" { "Close" } }
-                    }
-                }
-                main #main tabindex="-1" {
-                    h1 { (line(title)) }
-                    (main)
-                }
-                footer {
-                    @if principal.is_some() {
-                        span #live role="status" {}
-                        button #pause type="button" hidden { "Pause updates" }
-                        " Keys: " kbd { "/" } " search, " kbd { "g" } " and "
-                        @for (place, (_, _, name, key)) in NAVIGATION.iter().enumerate() {
-                            @if place > 0 { ", " }
-                            kbd { (key) } " " (name)
-                        }
-                        ", " kbd { "u" } " pause updates. "
-                    }
-                    "Campanile " (env!("CARGO_PKG_VERSION"))
                 }
             }
         }
-    };
-    answer(status, "text/html; charset=utf-8", page.into_string())
+    }
+
+    fn zone_form(&self) -> Markup {
+        let zone = self.zone.unwrap_or(Tz::UTC).name();
+        html! {
+            details.menu.small.zone {
+                summary { (zone) }
+                div {
+                    form.action method="post" action="/zone" {
+                        input type="hidden" name="next" value=(self.uri);
+                        label { "Show times in the zone " input #zone name="zone" value=(zone) placeholder="Europe/Berlin" maxlength="64" autocomplete="off"; }
+                        span.actions {
+                            button { "Set" }
+                            button name="utc" value="yes" { "UTC" }
+                            button #here type="button" hidden {}
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
-/// Answer a visit.
+/// Returns the number beside a part of the navigation, with its class and what it counts.
+fn count(attention: Attention, section: Section) -> Option<(i64, &'static str, &'static str)> {
+    let (count, class, what) = match section {
+        Section::Now => (attention.failing, "bad", "schedules that fail"),
+        Section::Packages => (
+            attention.pending,
+            "warn",
+            "packages with a version to approve",
+        ),
+        Section::Alerts => (attention.firing, "bad", "alerts that fire"),
+        _ => return None,
+    };
+    (count > 0).then_some((count, class, what))
+}
+
+/// The keys of the pages.
+fn keys() -> Markup {
+    html! {
+        dl.keys {
+            dt { kbd { "/" } } dd { "search" }
+            dt { kbd { "g" } " and a letter" }
+            dd {
+                @for (place, (_, _, name, key)) in NAVIGATION.iter().enumerate() {
+                    @if place > 0 { ", " }
+                    kbd { (key) } " " (name)
+                }
+            }
+            dt { kbd { "j" } " " kbd { "k" } } dd { "next row, previous row; " kbd { "Enter" } " opens it" }
+            dt { kbd { "r" } } dd { "run now, run again" }
+            dt { kbd { "l" } } dd { "to the log" }
+            dt { kbd { "u" } } dd { "hold the updates, go on" }
+            dt { kbd { "?" } } dd { "these keys" }
+        }
+    }
+}
+
+/// Answers a visit.
 pub(super) fn visited(
     status: StatusCode,
     section: Section,
@@ -173,10 +268,12 @@ pub(super) fn visited(
         @if let Some(problem) = &visit.problem { (problem_part(problem)) }
         @if let Some(action) = visit.done { p.done role="status" { (action.done) } }
         (view.main)
-        p.far { "As of " (time(visit.call.now())) "." }
     };
-    let visitor = Some((&visit.call, visit.has_session));
-    page(status, Some(section), visitor, &view.title, main)
+    let frame = Frame {
+        attention: visit.attention,
+        ..Frame::of(&visit.call, section, visit.has_session)
+    };
+    frame.page(status, &view.title, view.head, main)
 }
 
 /// Show why something was not done, and what to do next.
@@ -206,9 +303,12 @@ pub(super) fn problem_page(
         @if let Some(wrong) = wrong { (correction(wrong)) }
         p { a href="/" { "Go to the first page" } }
     };
-    let principal = visitor.map(|(principal, _)| principal);
-    let has_session = visitor.is_some_and(|(_, has_session)| has_session);
-    framed(problem.status, None, principal, has_session, title, main)
+    let frame = Frame {
+        principal: visitor.map(|(principal, _)| principal),
+        has_session: visitor.is_some_and(|(_, has_session)| has_session),
+        ..Frame::default()
+    };
+    frame.page(problem.status, title, None, main)
 }
 
 /// Show what a query has, so that it can be corrected.

@@ -64,7 +64,7 @@ pub(super) async fn keep(parts: &Parts, body: Body) -> Response<Body> {
 }
 
 /// Pure: return the path of this server to open; the first page for anything else.
-fn own_path(wanted: &str) -> &str {
+pub(super) fn own_path(wanted: &str) -> &str {
     let is_plain = wanted
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -125,7 +125,7 @@ fn kept_form(next: &str, kept: &str) -> Response<Body> {
     match Form::parse(kept.as_bytes()) {
         Ok(form) => {
             let main = layout::kept_form(next, &form);
-            layout::page(StatusCode::OK, None, None, "Signed in", main)
+            layout::Frame::default().page(StatusCode::OK, "Signed in", None, main)
         }
         Err(problem) => layout::problem_page(None, &problem, None),
     }
@@ -155,7 +155,8 @@ fn with_cookie(state: &State, mut response: Response<Body>, id: Option<&str>) ->
 }
 
 fn shown(status: StatusCode, next: &str, kept: &str, problem: Option<&Problem>) -> Response<Body> {
-    layout::page(status, None, None, "Sign in", main(next, kept, problem))
+    let frame = layout::Frame::default();
+    frame.page(status, "Sign in", None, main(next, kept, problem))
 }
 
 fn main(next: &str, kept: &str, problem: Option<&Problem>) -> Markup {

@@ -32,8 +32,12 @@ mod parts;
 mod plan;
 mod schedule;
 mod schedules;
+mod search;
 pub(crate) mod session;
+mod timeline;
 mod words;
+mod zone;
+mod zone_form;
 
 use std::sync::Arc;
 
@@ -42,7 +46,7 @@ use axum::body::Body;
 use axum::extract::RawPathParams;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use axum::routing::{MethodFilter, get, on};
+use axum::routing::{MethodFilter, get, on, post};
 use futures_util::future::BoxFuture;
 use maud::Markup;
 use tokio::time::timeout;
@@ -64,13 +68,19 @@ use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
 use campanile_control::questions::alerts::ListAlerts;
 use campanile_control::questions::hosts::ListHosts;
-use campanile_control::questions::launches::ListLaunches;
 use campanile_control::questions::packages::DiffPackage;
-use campanile_control::questions::record::ListEvents;
 use campanile_control::questions::schedules::{GetCalendar, ListBackfills, Why};
 use campanile_control::reports::forecast::GetPlan;
 use campanile_model::access::{Channel, Role};
+use campanile_store::troubles::{self, Attention};
+use events::EventsQuery;
+use launch::LaunchQuery;
+use launches::SearchLaunches;
+use now::NowQuery;
 use parts::Search;
+use schedules::ListQuery;
+use search::SearchQuery;
+use words::Clock;
 
 /// A part of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,18 +106,44 @@ struct Visit {
     problem: Option<Problem>,
     /// Whether a session can be ended.
     has_session: bool,
+    /// What wants the attention of a person.
+    attention: Attention,
+}
+
+impl Visit {
+    /// Returns the clock of the page.
+    fn clock(&self) -> Clock {
+        Clock {
+            now: self.call.now(),
+            zone: zone::zone_of(&self.call.headers),
+        }
+    }
 }
 
 /// What a page shows.
 struct View {
     title: String,
+    /// In place of a heading that is the title.
+    head: Option<Markup>,
     main: Markup,
 }
 
 impl View {
     fn new(title: impl Into<String>, main: Markup) -> Result<View> {
-        let title = title.into();
-        Ok(View { title, main })
+        Ok(View {
+            title: title.into(),
+            head: None,
+            main,
+        })
+    }
+
+    /// A page with a heading of its own, which is or has a `h1`.
+    fn with_head(title: impl Into<String>, head: Markup, main: Markup) -> Result<View> {
+        Ok(View {
+            title: title.into(),
+            head: Some(head),
+            main,
+        })
     }
 }
 
@@ -134,6 +170,8 @@ macro_rules! pages {
     };
 }
 
+/// The most failing schedules that are counted for the bar.
+const FAILING_COUNTED_MAX: i64 = 1_000;
 /// How much of the rate limit of its principal a visit of a page takes, and one of the plan.
 const PAGE_COST: u32 = 8;
 const PLAN_COST: u32 = 50;
@@ -141,22 +179,23 @@ const PLAN_COST: u32 = 50;
 const METHODS: MethodFilter = MethodFilter::GET.or(MethodFilter::POST);
 
 pages! {
-    "/" Now none => now::show;
-    "/schedules" Schedules parameters::<Search> => schedules::show;
+    "/" Now parameters::<NowQuery> => now::show;
+    "/schedules" Schedules parameters::<ListQuery> => schedules::show;
     "/schedules/{name}" Schedules parameters::<Why> => schedule::show;
     "/schedules/{name}/edit" Schedules none => edit::show;
     "/schedules/{name}/calendar" Schedules parameters::<GetCalendar> => calendar::show;
     "/backfills" Schedules parameters::<ListBackfills> => backfills::show;
-    "/launches" Launches parameters::<ListLaunches> => launches::show;
-    "/launches/{id}" Launches none => launch::of_launch;
-    "/runs/{id}" Launches none => launch::of_run;
+    "/launches" Launches parameters::<SearchLaunches> => launches::show;
+    "/launches/{id}" Launches parameters::<LaunchQuery> => launch::of_launch;
+    "/runs/{id}" Launches parameters::<LaunchQuery> => launch::of_run;
     "/plan" Plan parameters::<GetPlan> => plan::show;
     "/packages" Packages parameters::<Search> => packages::list;
     "/packages/{name}" Packages none => packages::show;
     "/packages/{name}/diff" Packages parameters::<DiffPackage> => package_diff::show;
     "/hosts" Hosts parameters::<ListHosts> => hosts::show;
-    "/events" Events parameters::<ListEvents> => events::show;
+    "/events" Events parameters::<EventsQuery> => events::show;
     "/alerts" Alerts parameters::<ListAlerts> => alerts::show;
+    "/search" Now parameters::<SearchQuery> => search::show;
 }
 
 /// Add the pages, what they are made of, and their sessions.
@@ -186,12 +225,25 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<State>) -> Router {
     };
     let of_updates = Arc::clone(state);
     let updates = move |request: Request<Body>| updates(Arc::clone(&of_updates), request);
+    let of_zone = Arc::clone(state);
+    let zone = move |request: Request<Body>| {
+        let state = Arc::clone(&of_zone);
+        async move {
+            let answer = timeout(REQUEST_TIME, zone_form::answer(&state, request)).await;
+            answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow(), None))
+        }
+    };
     router
         .route("/login", on(METHODS, login))
+        .route("/zone", post(zone))
         .route("/updates", get(updates))
         .route("/assets/app.css", get(|| async { layout::style() }))
         .route("/assets/app.js", get(|| async { layout::script() }))
-        .route("/assets/icon.svg", get(|| async { layout::icon() }))
+        .route("/assets/icon.svg", get(|| async { layout::icon(false) }))
+        .route(
+            "/assets/icon-failing.svg",
+            get(|| async { layout::icon(true) }),
+        )
 }
 
 /// Whether a request accepts one of these media types.
@@ -418,13 +470,8 @@ async fn answer(
             Ok(Step::Ask(action, question, field)) => {
                 let call = call(query);
                 let main = layout::question(&call.uri, action, &question, field, &typed);
-                return layout::page(
-                    StatusCode::OK,
-                    Some(page.section),
-                    Some((&call, has_session)),
-                    "Confirm",
-                    main,
-                );
+                let frame = layout::Frame::of(&call, page.section, has_session);
+                return frame.page(StatusCode::OK, "Confirm", None, main);
             }
             Err(error) => {
                 refused(&error);
@@ -435,8 +482,17 @@ async fn answer(
     let status = problem
         .as_ref()
         .map_or(StatusCode::OK, |error| error.status);
+    let attention = async {
+        let mut tx = db.read().await?;
+        Ok::<_, ApiProblem>(troubles::attention(&mut tx, FAILING_COUNTED_MAX).await?)
+    };
+    let attention = match attention.await {
+        Ok(attention) => attention,
+        Err(error) => return failed(&error),
+    };
     let visit = Visit {
         call: call(query),
+        attention,
         done: done.filter(|_| !is_post),
         typed,
         problem: problem.map(|error| error.problem),

@@ -1,322 +1,448 @@
-//! The first page: how the installation is, what runs, what failed, what comes next; and the way to the first launch.
+//! The first page: what's broken and since when, what changed before it, what runs, what comes next, and the time around now.
 
-use std::collections::HashMap;
+mod tiles;
+mod trouble;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::parts::{badge, command, launches_where, number};
-use super::words::{counted, distance, line, moment, short, span};
+use super::parts::button;
+use super::schedules::COUNTED_MAX;
+use super::timeline::{self, Lane, Window};
+use super::words::{Clock, at_most, counted, line, moment, rough, short, span, time};
 use super::{View, Visit, charts, links};
 use crate::call::Result;
 use crate::probes;
-use campanile_control::records::launch::next_step;
-use campanile_control::reports::health::Health;
+use crate::problem::ApiProblem;
+use campanile_control::records::schedule;
+use campanile_control::reports::health::Symptoms;
+use campanile_control::reports::overview::{Overview, TroubleKind};
+use campanile_control::reports::symptom::Symptom;
+use campanile_control::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
-use campanile_store::alerts::{self, Alert};
-use campanile_store::launch::{
-    self, LOOKED_AT_FOR_BROWSER_MAX, LaunchFilter, LaunchPage, LaunchRow,
-};
+use campanile_store::launch::{self, LaunchRow};
 use campanile_store::packages::{self, PackageRow};
-use campanile_store::stats::{self, NextSlot, OldRun, RecentCounts, Unfinished};
-use campanile_store::{DbError, LaunchStatus, Tx};
+use campanile_store::stats::{self, NextSlot, OldRun, Unfinished};
+use campanile_store::troubles::{self, RecentLaunch};
+use campanile_store::{DbError, LaunchStatus, Tx, schedules};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// The most rows of each table.
-const ROWS_MAX: i64 = 20;
-/// The most slots of the strip.
-const SLOTS_MAX: i64 = 200;
-/// The most launches of the last hour that are counted.
-const COUNTED_MAX: i64 = 2_000;
+/// The most runs, and the most coming slots, that are listed.
+const RUNS_MAX: i64 = 20;
+const LISTED: usize = 8;
+const LISTED_ON_PHONE: usize = 4;
+/// The most schedules whose coming slots the timeline has.
+const PLANNED_MAX: i64 = 200;
+/// The most coming slots of one schedule.
+const SLOTS_MAX: usize = 120;
+/// The most troubles, and the most lanes, that are shown.
+const TROUBLES_MAX: usize = 12;
+const LANES_MAX: usize = 12;
 /// The most packages that a new installation lists.
 const PACKAGES_MAX: i64 = 50;
-const FAILURES: [LaunchStatus; 3] = [
-    LaunchStatus::Failed,
-    LaunchStatus::Abandoned,
-    LaunchStatus::Unknown,
+/// A run that has lasted this many times as long as usual looks stuck.
+const STUCK_TIMES: u32 = 3;
+/// The spans of the timeline: a quarter of each is to come.
+const SPANS: [(&str, &str, u64); 5] = [
+    ("15m", "15 min", 900),
+    ("30m", "30 min", 1_800),
+    ("2h", "2 h", 7_200),
+    ("12h", "12 h", 43_200),
+    ("24h", "24 h", 86_400),
 ];
+const USUAL_SPAN: &str = "30m";
+
+/// The query of the page.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct NowQuery {
+    /// How much time the timeline shows: `15m`, `30m`, `2h`, `12h` or `24h`
+    pub span: Option<String>,
+}
 
 /// What the page shows.
 struct Now {
-    at: Timestamp,
-    health: Health,
+    clock: Clock,
+    /// The name of the timeline's span.
+    span: &'static str,
+    window: Window,
+    symptoms: Symptoms,
+    overview: Overview,
     unfinished: Unfinished,
-    last_hour: RecentCounts,
+    schedules: i64,
     runs: Vec<OldRun>,
-    /// How long the launches of their schedules usually take.
+    /// How long launches of a schedule usually take.
     usual: HashMap<ScheduleId, Duration>,
-    failures: Vec<LaunchRow>,
     next: Vec<NextSlot>,
-    alerts: Vec<Alert>,
-    /// The packages, when nothing was ever launched.
-    first_packages: Option<Vec<PackageRow>>,
+    /// The coming slots of the schedules that come next.
+    planned: HashMap<ScheduleId, Vec<Timestamp>>,
+    /// Each schedule's id and package, of those that come next.
+    known: HashMap<String, (ScheduleId, String)>,
 }
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let at = call.now();
-    let health = probes::judged(call).await?;
+    let clock = visit.clock();
+    let (name, seconds) = wanted_span(call.query.question::<NowQuery>()?.span.as_deref())?;
+    let window = Window {
+        from: clock.now.minus(Duration::from_secs(seconds / 4 * 3)),
+        to: clock.now.plus(Duration::from_secs(seconds / 4)),
+    };
+    let symptoms = probes::symptoms(call).await?;
     let mut tx = call.read().await?;
-    let failed = LaunchFilter {
-        statuses: &FAILURES,
-        since: Some(at.minus(DAY)),
-        ..LaunchFilter::default()
-    };
-    let LaunchPage { rows: failures, .. } =
-        launch::search(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
-    let first_packages = if launch::list(&mut tx, None, 1).await?.is_empty() {
-        Some(packages::list(&mut tx, None, None, PACKAGES_MAX).await?)
-    } else {
-        None
-    };
-    let running = stats::oldest_runs(&mut tx, ROWS_MAX).await?;
+    if launch::list(&mut tx, None, 1).await?.is_empty() {
+        let packages = packages::list(&mut tx, None, None, PACKAGES_MAX).await?;
+        return View::with_head(
+            "Now",
+            empty_verdict(&symptoms),
+            first_launch(visit, &packages),
+        );
+    }
+    let overview = Overview::read(&mut tx, clock.now.minus(HOUR).min(window.from)).await?;
+    let next = stats::next_slots(&mut tx, PLANNED_MAX).await?;
+    let (planned, known) = planned(&mut tx, &next, window).await?;
+    let runs = stats::oldest_runs(&mut tx, RUNS_MAX).await?;
     let now = Now {
-        at,
-        usual: usual(&mut tx, &running).await?,
-        health,
+        clock,
+        span: name,
+        window,
+        usual: usual(&mut tx, &overview.recent, &runs).await?,
         unfinished: stats::unfinished_by_status(&mut tx).await?,
-        last_hour: stats::counts_of_newest(&mut tx, at.minus(HOUR), COUNTED_MAX).await?,
-        runs: running,
-        failures,
-        next: stats::next_slots(&mut tx, SLOTS_MAX).await?,
-        alerts: alerts::list_unresolved(&mut tx, None, ROWS_MAX).await?,
-        first_packages,
+        schedules: troubles::schedules(&mut tx, COUNTED_MAX).await?,
+        symptoms,
+        overview,
+        runs,
+        next,
+        planned,
+        known,
     };
-    View::new(
-        "Now",
-        html! {
-            (health_part(&now))
-            @if let Some(packages) = &now.first_packages { (first_launch(packages)) }
-            (numbers(&now))
-            (alert_part(&now))
-            (runs(&now))
-            (failures_part(&now))
-            (next(&now))
-        },
-    )
+    drop(tx);
+    let main = html! {
+        div.grid {
+            (tiles::tiles(&now))
+            (trouble::card(visit, &now))
+            div.stack.w4 { (running(&now)) (coming(&now)) }
+            (timeline_card(&now))
+        }
+    };
+    View::with_head("Now", verdict(visit, &now), main)
 }
 
-/// Returns how long the launches of the schedules of `runs` usually take: the median of the newest that succeeded.
-async fn usual(tx: &mut Tx, runs: &[OldRun]) -> Result<HashMap<ScheduleId, Duration>, DbError> {
+fn wanted_span(wanted: Option<&str>) -> Result<(&'static str, u64)> {
+    let wanted = wanted.unwrap_or(USUAL_SPAN);
+    let found = SPANS.iter().find(|(name, ..)| *name == wanted);
+    let found = found.map(|(name, _, seconds)| (*name, *seconds));
+    found.ok_or_else(|| {
+        let names = SPANS.map(|(name, ..)| name).join(", ");
+        ApiProblem::invalid(format!(
+            "`span` is {wanted:?}, and the timeline has {names}"
+        ))
+    })
+}
+
+/// Returns how long launches usually take: the median of the newest that succeeded, of the newest decisions or, for a schedule
+/// that runs now, of its own newest ones.
+async fn usual(
+    tx: &mut Tx,
+    recent: &[RecentLaunch],
+    runs: &[OldRun],
+) -> std::result::Result<HashMap<ScheduleId, Duration>, DbError> {
     /// The newest successes that count, among so many of the newest slots.
     const COUNTED: i64 = 11;
     const SEARCHED: i64 = 50;
-    let mut all = HashMap::new();
+    let mut took: HashMap<ScheduleId, Vec<Duration>> = HashMap::new();
+    for launch in recent {
+        let times = launch.started_at.zip(launch.finished_at);
+        if let Some((start, end)) = times.filter(|_| launch.status == LaunchStatus::Succeeded) {
+            let took = took.entry(launch.schedule_id).or_default();
+            took.push(end.since(start));
+        }
+    }
     for run in runs {
-        if all.contains_key(&run.schedule_id) {
+        if took.contains_key(&run.schedule_id) {
             continue;
         }
         let ended = stats::successes(tx, run.schedule_id, COUNTED, SEARCHED).await?;
-        let took = ended.iter().map(|(started, ended)| ended.since(*started));
-        let mut took = Vec::from_iter(took);
+        let ended = ended.iter().map(|(start, end)| end.since(*start));
+        took.insert(run.schedule_id, ended.collect());
+    }
+    let middle = |(id, mut took): (ScheduleId, Vec<Duration>)| {
         took.sort_unstable();
-        if let Some(middle) = took.get(took.len() / 2) {
-            all.insert(run.schedule_id, *middle);
-        }
-    }
-    Ok(all)
+        Some((id, *took.get(took.len() / 2)?))
+    };
+    Ok(took.into_iter().filter_map(middle).collect())
 }
 
-fn health_part(now: &Now) -> Markup {
-    let Health {
-        healthy,
-        issues,
-        notes,
-        ..
-    } = &now.health;
-    html! {
-        section aria-labelledby="health" {
-            h2 #health { "Health " (badge(if *healthy { "healthy" } else { "unhealthy" })) }
-            @if !issues.is_empty() {
-                ul { @for issue in issues { li { (line(issue)) } } }
-            }
-            @if !notes.is_empty() {
-                p { "To look at:" }
-                ul { @for note in notes { li { (line(note)) } } }
-            }
-            @if issues.is_empty() && notes.is_empty() { p { "Nothing to look at." } }
-            (command("campanile health"))
-        }
+/// The coming slots of schedules, and what is known of those by name.
+type Planned = (
+    HashMap<ScheduleId, Vec<Timestamp>>,
+    HashMap<String, (ScheduleId, String)>,
+);
+
+/// Returns the slots in the window of the schedules that come next.
+async fn planned(
+    tx: &mut Tx,
+    next: &[NextSlot],
+    window: Window,
+) -> std::result::Result<Planned, DbError> {
+    let names = next.iter().filter(|next| next.slot < window.to);
+    let names = Vec::from_iter(names.map(|next| next.schedule.as_str()));
+    let (mut slots, mut known) = (HashMap::new(), HashMap::new());
+    for row in schedules::named(tx, &names).await? {
+        let package = row.definition.package.clone();
+        known.insert(row.definition.name.clone(), (row.state.id, package));
+        let Ok(rule) = schedule::rule(&row) else {
+            continue;
+        };
+        let policies = definition::policies(&row.definition).unwrap_or_default();
+        let after = window.from.max(row.state.cursor_at);
+        let coming = schedule::slots(&row, &rule, &policies, Some(after), after);
+        let coming = coming.take_while(|slot| *slot < window.to);
+        slots.insert(row.state.id, coming.take(SLOTS_MAX).collect());
     }
+    Ok((slots, known))
 }
 
-/// Show how the first launch comes about.
-fn first_launch(packages: &[PackageRow]) -> Markup {
-    html! {
-        section aria-labelledby="first" {
-            h2 #first { "To the first launch" }
-            p { "Nothing has been launched yet." }
-            ol {
-                li {
-                    p {
-                        strong { "Drop a file. " }
-                        "Copy a WebAssembly file to the plugins folder of a host, which its configuration names: "
-                        code { "cp backup.wasm plugins/" } ". The host loads the file within seconds. "
-                        code { "campanile new backup" } " makes a task of your own."
-                    }
-                    @if packages.is_empty() {
-                        p { "The folder has no package yet." }
-                    } @else {
-                        p { "In the folder now:" }
-                        ul {
-                            @for package in packages {
-                                li { (links::package(&package.name)) " " (badge(package.state().as_str())) }
-                            }
-                        }
-                    }
-                }
-                li {
-                    strong { "Give it a schedule. " }
-                    code { "campanile schedule add nightly --package backup --cron '0 2 * * *'" }
-                }
-                li {
-                    strong { "Do not wait for the slot. " }
-                    "Open the schedule on " a href="/schedules" { "Schedules" } " and trigger it, or write "
-                    code { "campanile schedule trigger nightly" } "."
-                }
-            }
-        }
+impl Now {
+    /// Whether a symptom is about schedules that the troubles have anyway.
+    fn is_shown_elsewhere(symptom: &Symptom) -> bool {
+        matches!(
+            symptom,
+            Symptom::Failing { .. }
+                | Symptom::FailedWithin { .. }
+                | Symptom::LastEnded { .. }
+                | Symptom::MostlySkipped { .. }
+                | Symptom::AlertsFiring { .. }
+        )
+    }
+
+    /// Returns the symptoms that make the installation unhealthy, or those to look at, that no schedule's trouble says.
+    fn others(symptoms: &[Symptom]) -> impl Iterator<Item = &Symptom> + Clone {
+        symptoms
+            .iter()
+            .filter(|symptom| !Now::is_shown_elsewhere(symptom))
+    }
+
+    fn is_stuck(&self, run: &OldRun) -> bool {
+        let usual = self.usual.get(&run.schedule_id);
+        usual.is_some_and(|usual| {
+            self.clock.now.since(run.started_at) > (*usual * STUCK_TIMES).max(HOUR / 60)
+        })
     }
 }
 
-fn numbers(now: &Now) -> Markup {
-    let Unfinished {
-        running,
-        open,
-        queued,
-    } = now.unfinished;
-    let hour = &now.last_hour.counts;
-    let of = |status: &str| launches_where(&[("status", status), ("since", "1h")]);
+/// Says in one sentence how things are.
+fn verdict(visit: &Visit, now: &Now) -> Markup {
+    let overview = &now.overview;
+    let failing = overview.failing();
+    let stuck = now.runs.iter().filter(|run| now.is_stuck(run)).count();
+    let issues = Now::others(&now.symptoms.issues).count();
+    let notes = Now::others(&now.symptoms.notes).count();
+    let looks = overview.troubles.len() + notes + stuck;
+    let signs = &now.symptoms.signs;
+    let stopped = signs.live_hosts == 0 && now.schedules > 0;
+    let (class, what) = if stopped {
+        ("bad", "No host serves: nothing is launched".to_owned())
+    } else if failing > 0 {
+        let is = if failing == 1 { "is" } else { "are" };
+        let (all, s) = (
+            at_most(now.schedules, COUNTED_MAX),
+            if now.schedules == 1 { "" } else { "s" },
+        );
+        (
+            "bad",
+            format!("{failing} of {all} schedule{s} {is} failing"),
+        )
+    } else if signs.overdue_schedules > 0 {
+        (
+            "bad",
+            format!(
+                "{} late",
+                counted(signs.overdue_schedules.unsigned_abs(), "schedule")
+            ),
+        )
+    } else if issues > 0 {
+        (
+            "bad",
+            format!("{} to mend", counted(issues as u64, "thing")),
+        )
+    } else if looks > 0 {
+        (
+            "warn",
+            format!(
+                "Nothing keeps failing; {} to look at",
+                counted(looks as u64, "thing")
+            ),
+        )
+    } else {
+        ("ok", "All on time".to_owned())
+    };
+    let since = overview
+        .troubles
+        .iter()
+        .filter_map(|trouble| trouble.since)
+        .min();
+    let causes = overview
+        .troubles
+        .iter()
+        .filter(|trouble| trouble.since.is_some())
+        .count();
+    let rest = now.schedules - failing as i64;
     html! {
-        section aria-labelledby="numbers" {
-            h2 #numbers { "In numbers" }
-            dl.numbers {
-                dt { "Running or waiting for a retry" }
-                dd { (number(running, "launch", &launches_where(&[("status", "running,waiting")]))) }
-                dt { "Waiting for a host" }
-                dd { (number(open, "launch", &launches_where(&[("status", "open")]))) }
-                dt { "Waiting for another launch" }
-                dd { (number(queued, "launch", &launches_where(&[("status", "queued")]))) }
-                dt { "Succeeded in the last hour" }
-                dd { (number(hour.succeeded, "launch", &of("succeeded"))) }
-                dt { "Failed in the last hour" }
-                dd { (number(hour.failed, "launch", &of("failed"))) }
-                dt { "Abandoned or unknown in the last hour" }
-                dd { (number(hour.abandoned + hour.unknown, "launch", &of("abandoned,unknown"))) }
-                dt { "Skipped in the last hour" }
-                dd { (number(hour.skipped, "slot", &of("skipped"))) }
-                dt { "Schedules with an overdue slot" }
-                dd { (number(now.health.signs.overdue_schedules, "schedule", "/schedules?state=enabled")) }
-                dt { "Live hosts" }
-                dd { (number(now.health.signs.live_hosts, "host", "/hosts")) }
+        section.verdict.(class) role="status" aria-labelledby="verdict" {
+            svg viewBox="0 0 28 28" aria-hidden="true" {
+                circle cx="14" cy="14" r="14" {}
+                path d=(if class == "ok" { "M8 14.5l4 4 8-9" } else { "M14 7v8M14 20v.5" }) {}
             }
-            @if let Some(from) = now.last_hour.counted_from {
+            div {
+                h1 #verdict { (what) @if stuck > 0 && failing > 0 { ", " (stuck) @if stuck == 1 { " looks" } @else { " look" } " stuck" } }
                 p.far {
-                    "The numbers of the last hour are those of its newest " (counted(COUNTED_MAX as u64, "decision")) ", since " (moment(from, now.at))
-                    ". " code { "campanile stats --since 1h" } " counts all."
+                    @if let Some(since) = since { "Since " (time(since, now.clock)) " (" (moment(since, now.clock)) "). " (counted(causes as u64, "cause")) ". " }
+                    @if failing > 0 && rest > 0 && !stopped { "The other " (at_most(rest, COUNTED_MAX - failing as i64)) " don't keep failing. " }
+                    (counted(signs.live_hosts.unsigned_abs(), "host")) @if signs.live_hosts == 1 { " serves" } @else { " serve" }
+                    @if now.unfinished.open > 0 { ", " (counted(now.unfinished.open.unsigned_abs(), "launch")) " waiting for a host" }
+                    ". As of " (time(now.clock.now, now.clock)) "."
                 }
             }
-            (command("campanile top"))
+            @if visit.attention.firing > 0 {
+                div.actions { (button(visit, "/alerts", "silence", "Silence all 1 h", &[("rule", "*"), ("subject", "*"), ("for", "1h")])) }
+            }
         }
     }
 }
 
-fn alert_part(now: &Now) -> Markup {
+fn running(now: &Now) -> Markup {
+    let all = links::query(&[("status", "running,waiting")]);
     html! {
-        @if !now.alerts.is_empty() {
-            section aria-labelledby="alerts" {
-                h2 #alerts { a href="/alerts" { "Alerts" } }
-                ul {
-                    @for alert in &now.alerts {
-                        li {
-                            (badge(alert.status.as_str())) " " (alert.severity.as_str()) " " strong { (line(&alert.subject)) } ": "
-                            (line(&alert.detail)) ", " (moment(alert.fired_at.unwrap_or(alert.since_at), now.at))
-                        }
+        section.card aria-labelledby="running" {
+            header { h2 #running { "Running now" } a.far href={ "/launches" (all) } { (counted(now.unfinished.running.unsigned_abs(), "run")) } }
+            @if now.runs.is_empty() { p.more { "Nothing runs now." } }
+            @for run in now.runs.iter().take(LISTED) {
+                @let lasted = now.clock.now.since(run.started_at);
+                @let usual = now.usual.get(&run.schedule_id);
+                div.row {
+                    div {
+                        a.name href=(links::path(&["launches", &run.launch.to_string()])) { (line(&run.schedule)) }
+                        br;
+                        @if now.is_stuck(run) { (super::parts::badge_of("warn", "stuck?")) " " }
+                        @else if run.status == LaunchStatus::Waiting { (super::parts::badge("waiting")) " " }
+                        span.far { (span(lasted)) @match usual { Some(usual) => { " of about " (span(*usual)) }, None => ", no usual time yet" } }
+                    }
+                    @if let Some(usual) = usual { (charts::against(lasted, *usual, run.status.as_str())) }
+                }
+            }
+        }
+    }
+}
+
+fn coming(now: &Now) -> Markup {
+    html! {
+        section.card aria-labelledby="next" {
+            header { h2 #next { "Next" } a.far href="/plan" { "plan" } }
+            @if now.next.is_empty() { p.more { "No schedule has a next slot." } }
+            @for (place, next) in now.next.iter().take(LISTED).enumerate() {
+                @let usual = now.known.get(&next.schedule).and_then(|(id, _)| now.usual.get(id));
+                div.row.rest[place >= LISTED_ON_PHONE] {
+                    a.name href=(links::path(&["schedules", &next.schedule])) { (line(&next.schedule)) }
+                    span { @if next.slot < now.clock.now { (super::parts::badge("late")) " " } (moment(next.slot, now.clock)) }
+                    span.far { @if let Some(usual) = usual { "~" (span(*usual)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the launches around now: schedules in trouble one by one, all others in a lane for their package.
+fn timeline_card(now: &Now) -> Markup {
+    let mut by_schedule: HashMap<ScheduleId, Vec<&RecentLaunch>> = HashMap::new();
+    for launch in &now.overview.recent {
+        by_schedule
+            .entry(launch.schedule_id)
+            .or_default()
+            .push(launch);
+    }
+    let next: HashMap<&str, Timestamp> = now
+        .next
+        .iter()
+        .map(|next| (next.schedule.as_str(), next.slot))
+        .collect();
+    let troubles = now
+        .overview
+        .troubles
+        .iter()
+        .flat_map(|trouble| &trouble.schedules);
+    let running = now.runs.iter().filter(|run| now.is_stuck(run));
+    let running = running.map(|run| (run.schedule_id, run.schedule.as_str()));
+    let singled = troubles
+        .map(|(id, name)| (*id, name.as_str()))
+        .chain(running);
+    let mut seen = HashSet::new();
+    let singled = singled.filter(|(id, _)| seen.insert(*id)).take(LANES_MAX);
+    let singled = Vec::from_iter(singled);
+    let around = (now.window, now.clock.now);
+    let none = Vec::new();
+    let after =
+        |slot: Option<Timestamp>| html! { @if let Some(slot) = slot { (moment(slot, now.clock)) } };
+    let lane = |(id, name): &(ScheduleId, &str)| {
+        let launches = by_schedule.get(id).into_iter().flatten().copied();
+        let planned = now.planned.get(id).unwrap_or(&none);
+        let texts = (links::schedule(name), after(next.get(name).copied()));
+        Lane::new(texts, launches, planned, now.usual.get(id).copied(), around)
+    };
+    let troubled = Vec::from_iter(singled.iter().map(lane));
+    let is_singled = |id: &ScheduleId| singled.iter().any(|(other, _)| other == id);
+    // The schedules of each package: of those that were decided lately, or come next.
+    let mut packages: BTreeMap<&str, HashMap<ScheduleId, &str>> = BTreeMap::new();
+    for launch in &now.overview.recent {
+        if let Some(name) = now.overview.names.get(&launch.schedule_id) {
+            let of = packages.entry(&launch.package).or_default();
+            of.insert(launch.schedule_id, name);
+        }
+    }
+    for (name, (id, package)) in &now.known {
+        packages.entry(package).or_default().insert(*id, name);
+    }
+    let of_package = |(package, schedules): (&&str, &HashMap<ScheduleId, &str>)| {
+        let rest = Vec::from_iter(schedules.iter().filter(|(id, _)| !is_singled(id)));
+        if rest.is_empty() {
+            return None;
+        }
+        let launches = rest.iter().filter_map(|(id, _)| by_schedule.get(id));
+        let planned = rest.iter().filter_map(|(id, _)| now.planned.get(id));
+        let planned: Vec<Timestamp> = planned.flatten().copied().collect();
+        let first = rest.iter().filter_map(|(_, name)| next.get(**name)).min();
+        let label = html! { (links::package(package)) " " span.far { (rest.len()) } };
+        let texts = (label, after(first.copied()));
+        Some(Lane::new(
+            texts,
+            launches.flatten().copied(),
+            &planned,
+            None,
+            around,
+        ))
+    };
+    let calm = Vec::from_iter(packages.iter().filter_map(of_package).take(LANES_MAX));
+    let is_cut = now.overview.complete_from > now.window.from;
+    html! {
+        section.card.w12 aria-labelledby="timeline" {
+            header {
+                h2 #timeline { "Timeline" }
+                nav.filters aria-label="Span of the timeline" {
+                    @for (name, words, _) in SPANS {
+                        a href={ "/?span=" (name) } aria-current=[(name == now.span).then_some("true")] { (words) }
                     }
                 }
+                span.far { (timeline::legend()) }
             }
-        }
-    }
-}
-
-fn runs(now: &Now) -> Markup {
-    html! {
-        section aria-labelledby="runs" {
-            h2 #runs { "What runs" }
-            @if now.runs.is_empty() {
-                p { "Nothing runs now." }
-            } @else {
-                div.wide tabindex="0" {
-                    table {
-                        thead { tr { th scope="col" { "Launch" } th scope="col" { "Schedule" } th scope="col" { "Status" } th scope="col" { "Host" } th scope="col" { "For" } th scope="col" { "Since" } } }
-                        tbody {
-                            @for run in &now.runs {
-                                tr {
-                                    td { (links::launch(run.launch)) }
-                                    td { (links::schedule(&run.schedule)) }
-                                    td { (badge(run.status.as_str())) }
-                                    td { (line(run.host.as_deref().unwrap_or("none"))) }
-                                    td { (lasted(now, run)) }
-                                    td { (moment(run.started_at, now.at)) }
-                                }
-                            }
-                        }
-                    }
-                }
-                @if now.runs.len() as i64 == ROWS_MAX {
-                    p { "These are the oldest. " a href=(launches_where(&[("status", "running,waiting")])) { "All that run" } }
-                }
-            }
-        }
-    }
-}
-
-/// Show how long a run has lasted, against the usual duration.
-fn lasted(now: &Now, run: &OldRun) -> Markup {
-    let lasted = now.at.since(run.started_at);
-    html! {
-        (span(lasted))
-        @match now.usual.get(&run.schedule_id) {
-            Some(usual) => {
-                @if lasted > *usual { ", " strong { "longer than usual" } ": " } @else { " of usually " }
-                (span(*usual))
-                (charts::against(lasted, *usual, run.status.as_str()))
-            }
-            None => span.far { ", none has succeeded before" },
-        }
-    }
-}
-
-fn failures_part(now: &Now) -> Markup {
-    let all = launches_where(&[("status", "failed,abandoned,unknown"), ("since", "24h")]);
-    html! {
-        section aria-labelledby="failures" {
-            h2 #failures { "What failed in the last 24 h" }
-            @if now.failures.is_empty() {
-                p { "No launch failed." }
-            } @else {
-                div.wide tabindex="0" {
-                    table {
-                        thead { tr { th scope="col" { "Launch" } th scope="col" { "Schedule" } th scope="col" { "Status" } th scope="col" { "Slot" } th scope="col" { "Why, and what to do next" } } }
-                        tbody {
-                            @for row in &now.failures {
-                                tr {
-                                    td { (links::launch(row.id)) }
-                                    td { (links::schedule(&row.schedule)) }
-                                    td { (badge(row.status.as_str())) }
-                                    td { (super::words::both(row.scheduled_time, row.scheduled_local.as_str(), now.at)) }
-                                    td {
-                                        (why(row))
-                                        @if let Some(next) = next_step(row) { br; span.far { "Next: " (next) "." } }
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-                p { a href=(all) { "All that failed" } }
+            (timeline::lanes(&[("", troubled), ("no trouble, one row a package", calm)], now.window, now.clock))
+            p.more {
+                "Each bar is a launch, from its start to its end. The line is now. "
+                @if is_cut { "Only the newest 2,000 decisions are drawn, since " (time(now.overview.complete_from, now.clock)) ". " }
+                a href="/launches" { "As a table" }
             }
         }
     }
@@ -327,6 +453,7 @@ pub(super) fn why(row: &LaunchRow) -> Markup {
     /// The most characters of a message in a list.
     const SHOWN_MAX: usize = 120;
     let message = row.message.as_deref().unwrap_or_default();
+    let message = message.lines().next().unwrap_or_default();
     html! {
         @if let Some(reason) = &row.reason { (line(reason)) " " }
         @if let Some(failure) = row.failure { (failure.as_str()) " " }
@@ -334,37 +461,65 @@ pub(super) fn why(row: &LaunchRow) -> Markup {
     }
 }
 
-fn next(now: &Now) -> Markup {
-    let end = now.at.plus(HOUR);
-    let coming = now.next.iter().filter(|next| next.slot <= end);
-    let coming = Vec::from_iter(coming.map(|next| (next.slot, next.schedule.as_str())));
+fn empty_verdict(symptoms: &Symptoms) -> Markup {
+    let serves = symptoms.signs.live_hosts > 0;
     html! {
-        section aria-labelledby="next" {
-            h2 #next { "Next 60 minutes" }
-            @if now.next.is_empty() {
-                (super::parts::empty("No schedule has a next slot.", html! {
-                    "Add one with " code { "campanile schedule add NAME --package PACKAGE --cron '0 2 * * *'" } ", or see the paused ones on "
-                    a href="/schedules?state=paused" { "Schedules" } "."
-                }))
-            } @else {
-                (charts::strip(&coming, now.at, end))
-                p { (counted(coming.len() as u64, "schedule")) " with a slot until then, by their next slot alone. " a href="/plan" { "The plan" } " has all slots." }
-                table {
-                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "Next slot" } th scope="col" { "When" } } }
-                    tbody {
-                        @for next in now.next.iter().take(ROWS_MAX as usize) {
-                            tr {
-                                td { (links::schedule(&next.schedule)) }
-                                td { (super::words::time(next.slot)) }
-                                td {
-                                    @if next.slot < now.at { (badge("late")) " by " (span(now.at.since(next.slot))) }
-                                    @else { (distance(next.slot, now.at)) }
-                                }
-                            }
-                        }
+        section.verdict.none role="status" aria-labelledby="verdict" {
+            svg viewBox="0 0 28 28" aria-hidden="true" { circle cx="14" cy="14" r="14" {} path d="M9 14h10" {} }
+            div {
+                h1 #verdict { "Nothing has run yet" }
+                p.far { @if serves { "A host serves and waits. Three steps lead to the first launch." } @else { "No host serves: start " code { "campanile serve" } "." } }
+            }
+        }
+    }
+}
+
+/// Shows how the first launch comes about.
+fn first_launch(visit: &Visit, packages: &[PackageRow]) -> Markup {
+    let _ = visit;
+    html! {
+        div.grid {
+            section.card.w4 aria-labelledby="drop" {
+                header { h2 #drop { "1. Drop a file" } }
+                div.pad {
+                    p { "Copy a WebAssembly file to the plugins folder. The host loads it within seconds:" }
+                    pre { "cp backup.wasm plugins/" }
+                    p { code { "campanile new backup" } " makes a task of your own." }
+                    p.actions { a.button.go href="/packages#upload" { "Upload a .wasm" } }
+                    @if packages.is_empty() { p.far { "The folder has no package yet." } }
+                    @else {
+                        p.far { "In the folder now:" }
+                        ul.plain { @for package in packages { li { (links::package(&package.name)) " " (super::parts::badge(package.state().as_str())) } } }
                     }
                 }
             }
+            section.card.w4 aria-labelledby="add" {
+                header { h2 #add { "2. Give it a schedule" } }
+                div.pad {
+                    p { "A rule says when it runs:" }
+                    pre { "campanile schedule add nightly \\\n  --package backup --cron '0 2 * * *'" }
+                    p.actions { a.button href="/schedules" { "Schedules" } }
+                }
+            }
+            section.card.w4 aria-labelledby="wait" {
+                header { h2 #wait { "3. Don't wait for its slot" } }
+                div.pad {
+                    p { "Open the schedule and run it now, or write:" }
+                    pre { "campanile schedule trigger nightly" }
+                }
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_one_of_the_list() {
+        assert_eq!(wanted_span(None).unwrap(), ("30m", 1_800));
+        assert_eq!(wanted_span(Some("24h")).unwrap().1, 86_400);
+        assert!(wanted_span(Some("1y")).is_err());
     }
 }

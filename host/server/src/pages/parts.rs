@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::actions::{ACTION, KEY, refusal};
 use super::form::Form;
 use super::words::line;
-use super::{Visit, links};
+use super::{Visit, charts, links};
 
 /// A search in a list of names.
 #[derive(Deserialize, JsonSchema)]
@@ -17,9 +17,41 @@ pub(super) struct Search {
     pub state: Option<String>,
 }
 
-/// Show a word such as a status. Its color repeats the word.
+/// Shows a word such as a status. Its colour and its shape repeat the word.
 pub(super) fn badge(word: &str) -> Markup {
-    html! { span class={ "badge s-" (word) } { (word) } }
+    badge_of(charts::class(word), word)
+}
+
+/// Shows words in the colour and the shape of a class.
+pub(super) fn badge_of(class: &str, words: &str) -> Markup {
+    html! { span class={ "badge " (class) } { (line(words)) } }
+}
+
+/// Returns fields as a form has them.
+fn owned(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+    let fields = fields.iter();
+    let fields = fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    fields.collect()
+}
+
+/// A form of one button, which does something on another page.
+pub(super) fn button(
+    visit: &Visit,
+    page: &str,
+    action: &str,
+    label: &str,
+    hidden: &[(&str, &str)],
+) -> Markup {
+    if refusal(&visit.call, action).is_some() {
+        return html! {};
+    }
+    html! {
+        form.inline-form method="post" action=(page) {
+            input type="hidden" name=(KEY) value=(idempotency_key());
+            (Form::hidden(owned(hidden).iter()))
+            button.small name=(ACTION) value=(action) { (label) }
+        }
+    }
 }
 
 /// Show the command that does the same, or shows the same.
@@ -61,14 +93,10 @@ impl ActionForm<'_> {
                 }
             };
         }
-        let hidden = self.hidden.iter();
-        let hidden: Vec<(String, String)> = hidden
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
         html! {
             form.action method="post" action=(visit.call.uri) {
                 input type="hidden" name=(KEY) value=(idempotency_key());
-                (Form::hidden(hidden.iter()))
+                (Form::hidden(owned(self.hidden).iter()))
                 (self.fields)
                 button name=(ACTION) value=(self.action) { (self.label) }
                 (command(&self.command))
@@ -144,13 +172,6 @@ pub(super) fn next_page(visit: &Visit, after: Option<&str>) -> Markup {
             }
         }
     }
-}
-
-/// Show a number with its unit, and link to what it counts.
-pub(super) fn number(count: i64, unit: &str, href: &str) -> Markup {
-    let word = super::words::counted(count, unit);
-    let (count, unit) = word.split_once(' ').unwrap_or((&word, ""));
-    html! { a.number href=(href) { strong { (count) } " " (unit) } }
 }
 
 /// Link to the launches of a filter.

@@ -1,120 +1,472 @@
-//! The list of schedules, with a search and a filter.
+//! The list of schedules as one dense table: the state of each, how its last launches went, and when it runs next.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::parts::{self, ActionForm, badge, choice, command, empty, field, filter, next_page};
-use super::words::{both, line, shell, short, time};
-use super::{View, Visit, charts, links};
+use super::charts::{self, BARS, Bar};
+use super::parts::{self, ActionForm, badge_of, command, empty, field, next_page};
+use super::words::{Clock, at_most, counted, line, moment, rough, shell, short, span};
+use super::{View, Visit, links};
 use crate::call::Result;
 use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
+use campanile_control::reports::overview::{Overview, TroubleKind, has_failed, has_result};
 use campanile_control::schedules::schedule_search::{ScheduleState, Search};
-use campanile_store::{LaunchStatus, launch};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::troubles::{self, RecentLaunch, Streak};
+use campanile_store::{DbError, LaunchStatus, Tx};
 
 /// The schedules of a page.
-const SHOWN_MAX: usize = 25;
-/// The most characters of a note in the list.
-const NOTE_MAX: usize = 250;
-/// The outcomes that are shown of each schedule.
-const OUTCOMES: i64 = 10;
+const SHOWN_MAX: usize = 100;
+/// Up to this many schedules are counted.
+pub(super) const COUNTED_MAX: i64 = 1_000;
+/// The most characters of a note and of a rule in the list.
+const NOTE_MAX: usize = 120;
+const RULE_MAX: usize = 40;
+/// How far back the newest decisions count for flaky schedules and those that skip slots.
+const RECENT: Duration = Duration::from_secs(24 * 3_600);
+
+/// The query of the page.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct ListQuery {
+    pub after: Option<String>,
+    pub q: Option<String>,
+    /// A state: `failing`, `never`, `flaky`, `skips`, `running`, `paused`, `enabled` or `ended`
+    pub state: Option<String>,
+    /// What the rows of a page are sorted by: `name`, `state`, `last`, `slowest`, `success` or `next`
+    pub sort: Option<String>,
+    /// What the rows are grouped by: `package` or `none`
+    pub group: Option<String>,
+}
+
+/// The filters that a chip shows: the word in the query, the one on the page, and the class of its number.
+const CHIPS: [(&str, &str, &str); 6] = [
+    ("failing", "Failing", "bad"),
+    ("never", "Never succeeded", "bad"),
+    ("flaky", "Flaky", "warn"),
+    ("skips", "Skips slots", "warn"),
+    ("running", "Running", ""),
+    ("paused", "Paused", ""),
+];
+const SORTS: [&str; 6] = ["name", "state", "last", "slowest", "success", "next"];
+const GROUPS: [&str; 2] = ["package", "none"];
+
+/// The schedules of each chip.
+type Chips = HashMap<&'static str, Vec<ScheduleId>>;
 
 /// A schedule of the list.
 struct Listed {
     record: ScheduleRecord,
-    /// The newest launches, the oldest first.
-    outcomes: Vec<LaunchStatus>,
-    /// The next slot on the clock of its zone.
-    local: Option<String>,
+    rule: String,
+    /// The newest launches, the newest first.
+    newest: Vec<RecentLaunch>,
+    streak: Option<Streak>,
+    trouble: Option<TroubleKind>,
+    is_running: bool,
 }
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
+    let clock = visit.clock();
+    let query: ListQuery = call.query.question()?;
     // A form that was not done has the search too.
-    let given = |name| parts::given(visit, name);
-    let (wanted, state) = (given("q").trim(), given("state"));
-    let in_state = Some(state).filter(|state| !state.is_empty());
-    let in_state = in_state.map(ScheduleState::read).transpose();
-    let in_state = in_state.map_err(|why| ApiProblem::invalid(format!("`state` {why}")))?;
-    let mut tx = call.read().await?;
-    let search = Search {
-        text: wanted,
-        state: in_state,
-        is_paused: None,
+    let or_typed = |value: Option<String>, name| {
+        let typed = || visit.typed.given(name).map(str::to_owned);
+        value.or_else(typed).unwrap_or_default()
     };
-    let found = search.find(&mut tx, given("after"), SHOWN_MAX).await?;
-    let mut listed = Vec::with_capacity(found.rows.len());
-    for row in found.rows {
-        let newest = launch::of_schedule(&mut tx, row.state.id, OUTCOMES).await?;
-        let local = match (row.state.next_slot, schedule::rule(&row)) {
-            (Some(slot), Ok(rule)) => Some(rule.local_text(slot)),
-            _ => None,
-        };
-        listed.push(Listed {
-            outcomes: newest.iter().rev().map(|launch| launch.status).collect(),
-            record: ScheduleRecord::new(row),
-            local,
-        });
-    }
+    let (wanted, state) = (or_typed(query.q, "q"), or_typed(query.state, "state"));
+    let (wanted, state) = (wanted.trim(), state.as_str());
+    let sort = one_of("sort", query.sort.as_deref(), &SORTS)?;
+    let group = one_of("group", query.group.as_deref(), &GROUPS)?;
+    let after = query.after.unwrap_or_default();
+    let mut tx = call.read().await?;
+    let overview = Overview::read(&mut tx, clock.now.minus(RECENT)).await?;
+    let chips = chips(&mut tx, &overview).await?;
+    let total = at_most(
+        troubles::schedules(&mut tx, COUNTED_MAX).await?,
+        COUNTED_MAX,
+    );
+    let chip = CHIPS
+        .iter()
+        .find(|(word, ..)| *word == state && *word != "paused");
+    let (rows, next) = match chip {
+        Some((word, ..)) => {
+            let ids = chips.get(word).map(Vec::as_slice).unwrap_or_default();
+            let ids = ids.get(..ids.len().min(SHOWN_MAX)).unwrap_or_default();
+            let mut rows = schedules::with_ids(&mut tx, ids).await?;
+            let wanted = wanted.to_lowercase();
+            rows.retain(|row| row.definition.name.to_lowercase().contains(&wanted));
+            (rows, None)
+        }
+        None => {
+            let in_state = Some(state).filter(|state| !state.is_empty());
+            let in_state = in_state.map(ScheduleState::read).transpose();
+            let in_state = in_state.map_err(|why| unknown_state(state, &why))?;
+            let search = Search {
+                text: wanted,
+                state: in_state,
+                is_paused: None,
+            };
+            let found = search.find(&mut tx, &after, SHOWN_MAX).await?;
+            (found.rows, found.next)
+        }
+    };
+    let running = chips.get("running").cloned().unwrap_or_default();
+    let mut listed = read(&mut tx, rows, &overview, &running).await?;
     drop(tx);
-    let now = call.now();
+    listed.sort_by(|a, b| a.record.name().cmp(b.record.name()));
+    sort_by(&mut listed, sort, clock.now);
+    if group == "package" && sort == "name" {
+        listed.sort_by(|a, b| a.package().cmp(b.package()));
+    }
+    let is_grouped = group == "package" && sort == "name" && listed.len() > 1;
     let is_filtered = !wanted.is_empty() || !state.is_empty();
-    View::new(
-        "Schedules",
-        html! {
-            form.filter method="get" action="/schedules" role="search" {
-                (filter(visit, "q", "Search", "name, package, rule or note"))
-                (choice(visit, "state", "State", ScheduleState::WORDS))
-                button { "Show" }
-                @if is_filtered { " " a href="/schedules" { "All schedules" } }
-            }
-            @if listed.is_empty() && found.next.is_some() {
-                p { "No schedule was found so far; the next page searches on." }
-            } @else if listed.is_empty() && is_filtered {
-                (empty("No schedule matches.", html! { a href="/schedules" { "Show all schedules" } ", or search for another text." }))
-            } @else if listed.is_empty() {
-                (empty("There is no schedule yet.", html! {
-                    "Add one: " code { "campanile schedule add nightly --package backup --cron '0 2 * * *'" } ". "
-                    a href="/packages" { "Packages" } " lists what can be launched."
-                }))
-            } @else {
-                div.wide tabindex="0" {
-                    table {
-                        thead { tr { th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "Rule" } th scope="col" { "Last launches" } th scope="col" { "Next slot" } } }
-                        tbody {
-                            @for Listed { record, outcomes, local } in &listed {
-                                @let row = &record.row;
-                                tr {
-                                    td { (links::schedule(record.name())) br; span.far { "of " (links::package(&row.definition.package)) } }
-                                    td {
-                                        (badge(&record.state))
-                                        @if row.state.paused_at.is_some() { br; span.far { (short(&record.pause_text(), NOTE_MAX)) } }
-                                    }
-                                    td { code { (short(&record.rule_text(), NOTE_MAX)) } br; span.far { (line(&row.definition.rule.timezone)) } }
-                                    td { (charts::sparkline(outcomes)) }
-                                    td {
-                                        @match (row.state.next_slot, local) {
-                                            (Some(slot), Some(local)) => (both(slot, local, now)),
-                                            (Some(slot), None) => (time(slot)),
-                                            (None, _) => "none",
-                                        }
-                                    }
-                                }
-                            }
-                        }
-                    }
+    let head = html! {
+        div.head {
+            h1 { "Schedules" }
+            (filters(visit, &chips, &total, state))
+            div.actions {
+                form.filter method="get" action="/schedules" role="search" aria-label="Schedules" {
+                    @if !state.is_empty() { input type="hidden" name="state" value=(line(state)); }
+                    input type="search" name="q" value=(line(wanted)) placeholder="name, package, note" aria-label="Search schedules" maxlength="500";
+                    button { "Search" }
                 }
+                @if !listed.is_empty() { (forms(visit, wanted, state)) }
             }
-            (next_page(visit, found.next.as_deref()))
-            @if !listed.is_empty() { (forms(visit, wanted, state)) }
-            (command(&match given("after") {
-                "" => "campanile schedule list".to_owned(),
-                after => format!("campanile schedule list --after {}", shell(after)),
+        }
+    };
+    let main = html! {
+        @if listed.is_empty() && next.is_some() {
+            p { "No schedule was found so far; the next page searches on." }
+        } @else if listed.is_empty() && is_filtered {
+            (empty("No schedule matches.", html! { a href="/schedules" { "Show all schedules" } ", or search for another text." }))
+        } @else if listed.is_empty() {
+            (empty("There is no schedule yet.", html! {
+                "Add one: " code { "campanile schedule add nightly --package backup --cron '0 2 * * *'" } ". "
+                a href="/packages" { "Packages" } " lists what can be launched."
             }))
-        },
-    )
+        } @else {
+            section.card {
+                div.wide tabindex="0" role="region" aria-label="Schedules" { (table(visit, &listed, is_grouped, sort, clock)) }
+                p.more {
+                    (listed.len()) " of " (total) " · bars: the height is the duration, the colour the outcome · "
+                    @if is_grouped { a href=(here(visit, "group", "none")) { "don't group" } }
+                    @else { a href=(here(visit, "group", "package")) { "group by package" } }
+                }
+                div.more { (command(&match after.as_str() {
+                    "" => "campanile schedule list".to_owned(),
+                    after => format!("campanile schedule list --after {}", shell(after)),
+                })) }
+            }
+        }
+        (next_page(visit, next.as_deref()))
+    };
+    View::with_head("Schedules", head, main)
 }
 
-/// Show the forms that change all schedules of the search, on all pages of the list.
+fn unknown_state(state: &str, why: &str) -> ApiProblem {
+    let chips = CHIPS.map(|(word, ..)| word).join(", ");
+    let problem = ApiProblem::invalid(format!("`state` {why}"));
+    problem.hint(format!(
+        "{state:?} is no filter of this page either, which are {chips}"
+    ))
+}
+
+/// Returns the value of a parameter, the first of `all` if it's left out.
+fn one_of(name: &str, value: Option<&str>, all: &[&'static str]) -> Result<&'static str> {
+    let value = value.unwrap_or(all.first().copied().unwrap_or_default());
+    let found = all.iter().find(|one| **one == value);
+    found.copied().ok_or_else(|| {
+        ApiProblem::invalid(format!(
+            "`{name}` is {value:?}, and can be {}",
+            all.join(", ")
+        ))
+    })
+}
+
+/// Returns the address of this page with another value of one parameter, on the first page of the list.
+fn here(visit: &Visit, name: &str, value: &str) -> String {
+    let given = ["q", "state", "sort", "group"].map(|other| {
+        let value = if other == name {
+            value
+        } else {
+            parts::given(visit, other)
+        };
+        (other, value)
+    });
+    format!("/schedules{}", links::query(&given))
+}
+
+async fn chips(tx: &mut Tx, overview: &Overview) -> std::result::Result<Chips, DbError> {
+    let of = |kinds: &[TroubleKind]| -> Vec<ScheduleId> {
+        let schedules = kinds.iter().flat_map(|kind| overview.schedules_in(*kind));
+        schedules.map(|(id, _)| *id).collect()
+    };
+    let most = SHOWN_MAX as i64;
+    Ok(Chips::from([
+        (
+            "failing",
+            of(&[TroubleKind::Failing, TroubleKind::NeverSucceeded]),
+        ),
+        ("never", of(&[TroubleKind::NeverSucceeded])),
+        ("flaky", of(&[TroubleKind::Flaky])),
+        ("skips", of(&[TroubleKind::SkipsSlots])),
+        ("running", troubles::running(tx, most).await?),
+        ("paused", troubles::paused(tx, most).await?),
+    ]))
+}
+
+async fn read(
+    tx: &mut Tx,
+    rows: Vec<Schedule>,
+    overview: &Overview,
+    running: &[ScheduleId],
+) -> std::result::Result<Vec<Listed>, DbError> {
+    let ids = Vec::from_iter(rows.iter().map(|row| row.state.id));
+    let streaks = troubles::streaks(tx, &ids).await?;
+    let streaks: HashMap<ScheduleId, Streak> = streaks
+        .into_iter()
+        .map(|streak| (streak.schedule_id, streak))
+        .collect();
+    let mut kinds: HashMap<ScheduleId, TroubleKind> = HashMap::new();
+    for trouble in &overview.troubles {
+        for (id, _) in &trouble.schedules {
+            kinds.entry(*id).or_insert(trouble.kind);
+        }
+    }
+    let mut listed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let id = row.state.id;
+        listed.push(Listed {
+            newest: troubles::newest_of(tx, id, BARS as i64).await?,
+            streak: streaks.get(&id).copied(),
+            trouble: kinds.get(&id).copied(),
+            is_running: running.contains(&id),
+            rule: rule_in_words(&row),
+            record: ScheduleRecord::new(row),
+        });
+    }
+    Ok(listed)
+}
+
+/// Returns the rule in a few words, with the zone if it isn't UTC: `At 02:30 on Monday to Friday, Paris`.
+fn rule_in_words(row: &Schedule) -> String {
+    let text = &row.definition.rule;
+    let zone = text.timezone.rsplit('/').next().unwrap_or_default();
+    let zone = if text.timezone == "UTC" {
+        String::new()
+    } else {
+        format!(", {}", zone.replace('_', " "))
+    };
+    let written = match text.kind.as_str() {
+        "cron" => text.expression.clone(),
+        kind => format!("{} {}", kind.replace('_', " "), text.expression),
+    };
+    if text.kind.as_str() != "cron" {
+        return written;
+    }
+    let explained = schedule::rule(row).map(|rule| rule.explanation());
+    let explained = explained
+        .ok()
+        .and_then(|text| Some(text.split_once(", in ")?.0.to_owned()));
+    let words = explained.filter(|words| words.chars().count() <= RULE_MAX);
+    format!("{}{zone}", words.unwrap_or(written))
+}
+
+impl Listed {
+    fn package(&self) -> &str {
+        &self.record.row.definition.package
+    }
+
+    /// Returns the newest launches that have succeeded or failed.
+    fn ended(&self) -> impl Iterator<Item = &RecentLaunch> {
+        self.newest
+            .iter()
+            .filter(|launch| has_result(launch.status))
+    }
+
+    /// Returns how long its launches take, in the middle and at most but for one in twenty.
+    fn durations(&self) -> Option<(Duration, Duration)> {
+        let succeeded = self
+            .newest
+            .iter()
+            .filter(|launch| launch.status == LaunchStatus::Succeeded);
+        let took =
+            succeeded.filter_map(|launch| Some(launch.finished_at?.since(launch.started_at?)));
+        let mut took = Vec::from_iter(took);
+        took.sort_unstable();
+        let last = took.len().checked_sub(1)?;
+        Some((*took.get(last / 2)?, *took.get(last * 95 / 100)?))
+    }
+
+    /// Returns how many of its last launches succeeded, in percent.
+    fn success(&self) -> Option<usize> {
+        let all = self.ended().count();
+        let failed = self
+            .ended()
+            .filter(|launch| has_failed(launch.status))
+            .count();
+        (all > 0).then(|| (all - failed) * 100 / all)
+    }
+
+    /// Returns when it last started or, without a run, was decided.
+    fn last(&self) -> Option<Timestamp> {
+        let started = self.newest.iter().filter_map(|launch| launch.started_at);
+        started.max()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.record.row.state.paused_at.is_some()
+    }
+
+    /// Returns how urgently a person should look, the most urgent first.
+    fn rank(&self) -> u8 {
+        match self.trouble {
+            Some(TroubleKind::NeverSucceeded | TroubleKind::Failing) => 0,
+            Some(_) => 1,
+            None if self.is_paused() => 2,
+            None if self.is_running => 3,
+            None => 4,
+        }
+    }
+}
+
+fn sort_by(listed: &mut [Listed], sort: &str, now: Timestamp) {
+    match sort {
+        "state" => {
+            listed.sort_by_key(|one| (one.rank(), one.streak.and_then(|it| it.failing_since)))
+        }
+        "last" => listed.sort_by_key(|one| Reverse(one.last())),
+        "slowest" => listed.sort_by_key(|one| Reverse(one.durations().map(|(_, late)| late))),
+        "success" => listed.sort_by_key(|one| one.success().unwrap_or(usize::MAX)),
+        "next" => listed.sort_by_key(|one| {
+            one.record
+                .row
+                .state
+                .next_slot
+                .unwrap_or(now.plus(RECENT * 100_000))
+        }),
+        _ => {}
+    }
+}
+
+fn filters(visit: &Visit, chips: &Chips, total: &str, state: &str) -> Markup {
+    let shown = CHIPS.iter().filter_map(|(word, name, class)| {
+        let count = chips.get(word).map_or(0, Vec::len);
+        (count > 0 || *word == state).then_some((*word, *name, *class, count))
+    });
+    html! {
+        nav.filters aria-label="Filters" {
+            a href="/schedules" aria-current=[state.is_empty().then_some("true")] { "All " span.count { (total) } }
+            @for (word, name, class, count) in shown {
+                a href=(here(visit, "state", word)) aria-current=[(word == state).then_some("true")] {
+                    (name) " " span.count.(class) { (count) @if count == SHOWN_MAX { "+" } }
+                }
+            }
+        }
+    }
+}
+
+fn table(visit: &Visit, listed: &[Listed], is_grouped: bool, sort: &str, clock: Clock) -> Markup {
+    let head = |by: &str, words: &str| {
+        html! {
+            a href=(here(visit, "sort", by)) { (words) @if by == sort { " ▾" } }
+        }
+    };
+    html! {
+        table.cards {
+            thead {
+                tr {
+                    th scope="col" { (head("name", "Schedule")) }
+                    th scope="col" { (head("state", "State")) }
+                    th scope="col" { "Rule" }
+                    th scope="col" { "Last launches" }
+                    th.number scope="col" { (head("last", "Last")) }
+                    th.number.mid scope="col" { (head("slowest", "Takes p50 · p95")) }
+                    th.number scope="col" title="of the newest 30 launches" { (head("success", "Success")) }
+                    th.number scope="col" { (head("next", "Next")) }
+                }
+            }
+            tbody {
+                @for (place, one) in listed.iter().enumerate() {
+                    @let before = place.checked_sub(1).and_then(|before| listed.get(before));
+                    @if is_grouped && before.is_none_or(|before| before.package() != one.package()) { (group_row(listed, one.package())) }
+                    (row(one, is_grouped, clock))
+                }
+            }
+        }
+    }
+}
+
+fn group_row(listed: &[Listed], package: &str) -> Markup {
+    let of = listed.iter().filter(|one| one.package() == package);
+    let failing = of.clone().filter(|one| one.rank() == 0).count();
+    html! {
+        tr.group {
+            td colspan="8" {
+                strong { (links::package(package)) } " · " (counted(of.count() as u64, "schedule"))
+                @if failing > 0 { " · " span.bad-text { (failing) " failing" } }
+            }
+        }
+    }
+}
+
+fn row(one: &Listed, is_grouped: bool, clock: Clock) -> Markup {
+    let row = &one.record.row;
+    let bars = one
+        .newest
+        .iter()
+        .rev()
+        .map(|launch| Bar::of(launch, clock.now));
+    let bars = Vec::from_iter(bars);
+    let (fails, looks) = (one.rank() == 0, matches!(one.rank(), 1 | 2));
+    html! {
+        tr.fails[fails].looks[looks] {
+            td {
+                a.name href=(links::path(&["schedules", one.record.name()])) { (line(one.record.name())) }
+                @if !is_grouped { " " span.far { (links::package(one.package())) } }
+                @if one.is_paused() && row.state.pause_note.is_some() { br; span.far { (short(row.state.pause_note.as_deref().unwrap_or_default(), NOTE_MAX)) } }
+            }
+            td { (state(one, clock.now)) }
+            td.rule.rest title=(line(&one.rule)) { (short(&one.rule, RULE_MAX + 20)) }
+            td.spark { (charts::bars(&bars)) }
+            td.number.rest { @if let Some(last) = one.last() { (moment(last, clock)) } @else { "never" } }
+            td.number.rest.mid { @if let Some((middle, late)) = one.durations() { (span(middle)) " · " (span(late)) } @else { "–" } }
+            td.number.rest { @if let Some(success) = one.success() { (success) " %" } @else { "–" } }
+            td.number.next {
+                @match row.state.next_slot {
+                    Some(slot) if slot < clock.now => { (badge_of("warn", "late")) " " (moment(slot, clock)) },
+                    Some(slot) => (moment(slot, clock)),
+                    None => "–",
+                }
+            }
+        }
+    }
+}
+
+/// Shows what's not as usual; nothing for a schedule that is well.
+fn state(one: &Listed, now: Timestamp) -> Markup {
+    let since = one.streak.and_then(|streak| streak.failing_since);
+    html! {
+        @match (one.trouble, since) {
+            (Some(TroubleKind::Failing), Some(since)) => (badge_of("bad", &format!("failing {}", rough(now.since(since))))),
+            (Some(kind), _) => (parts::badge(kind.as_str())),
+            (None, _) if one.is_paused() => (parts::badge("paused")),
+            (None, _) if one.is_running => (parts::badge("running")),
+            (None, _) if one.record.state == "ended" => (badge_of("skip", "ended")),
+            _ => "",
+        }
+    }
+}
+
+/// Shows the forms that change all schedules of the search, on all pages of the list.
 fn forms(visit: &Visit, wanted: &str, state: &str) -> Markup {
     let hidden = [("q", wanted), ("state", state)];
     let of = match (wanted, state) {
@@ -146,9 +498,9 @@ fn forms(visit: &Visit, wanted: &str, state: &str) -> Markup {
         command: "campanile schedule resume NAME --catch-up".to_owned(),
     };
     html! {
-        details open[!visit.typed.is_empty()] {
-            summary { "Pause or resume many" }
-            div.forms {
+        details.menu open[!visit.typed.is_empty()] {
+            summary { "Pause many" }
+            div {
                 @if state != "paused" { (pause.show(visit)) }
                 @if state != "enabled" && state != "ended" { (resume.show(visit)) }
             }

@@ -1,0 +1,126 @@
+//! What needs a person: schedules in trouble by cause, then all else that's wrong.
+
+use maud::{Markup, html};
+
+use super::super::charts::{self, BARS, Bar};
+use super::super::parts::{badge, badge_of, button};
+use super::super::words::{counted, line, moment, prose, short, time};
+use super::super::{Visit, links};
+use super::{Now, TROUBLES_MAX, TroubleKind};
+use campanile_control::reports::overview::Trouble;
+use campanile_control::reports::symptom::Symptom;
+use campanile_store::events::Event;
+
+/// The most names of a trouble, and the most lines and characters of its message.
+const NAMES_MAX: usize = 6;
+const LINES_MAX: usize = 12;
+const MESSAGE_MAX: usize = 300;
+
+/// Shows what needs a person.
+pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
+    let troubles = &now.overview.troubles;
+    let issues = Now::others(&now.symptoms.issues);
+    let notes = Now::others(&now.symptoms.notes);
+    let all = troubles.len() + issues.clone().count() + notes.clone().count();
+    let room = TROUBLES_MAX.saturating_sub(troubles.len());
+    html! {
+        section.card.w8 aria-labelledby="needs" {
+            header {
+                h2 #needs { "Needs a person" }
+                @if all > 0 { (badge_of("plain", &counted(all as u64, "thing"))) }
+                span.far { "by cause, oldest first · " code { "campanile health" } }
+            }
+            @if all == 0 { p.more { "Nothing. Each schedule's newest launch succeeded, and every host serves." } }
+            @for trouble in troubles.iter().take(TROUBLES_MAX) { (part(visit, now, trouble)) }
+            @for symptom in issues.take(room) { (other("bad", symptom)) }
+            @for symptom in notes.take(room) { (other("warn", symptom)) }
+            @if all > TROUBLES_MAX { p.more { "These are the first " (TROUBLES_MAX) " of " (all) ". " a href="/schedules?state=failing" { "All that fails" } } }
+        }
+    }
+}
+
+fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
+    let is_bad = matches!(
+        trouble.kind,
+        TroubleKind::Failing | TroubleKind::NeverSucceeded | TroubleKind::FailedOnce
+    );
+    let mut lines = trouble.message.lines();
+    let first = lines.next().unwrap_or_default();
+    let rest = Vec::from_iter(lines.take(LINES_MAX));
+    let launches = trouble.schedules.first().map(|(id, _)| *id);
+    let newest = trouble.newest_failure(&now.overview.recent);
+    let bars = now
+        .overview
+        .recent
+        .iter()
+        .filter(|launch| Some(launch.schedule_id) == launches);
+    let bars = bars.take(BARS).map(|launch| Bar::of(launch, now.clock.now));
+    let mut bars = Vec::from_iter(bars);
+    bars.reverse();
+    let more = trouble.schedules.len().saturating_sub(NAMES_MAX);
+    html! {
+        div.trouble.warn[!is_bad] {
+            div {
+                h3 {
+                    @for (place, (_, name)) in trouble.schedules.iter().take(NAMES_MAX).enumerate() {
+                        @if place > 0 { ", " }
+                        (links::schedule(name))
+                    }
+                    @if more > 0 { " and " (more) " more" }
+                }
+                " " (badge(trouble.kind.as_str()))
+                p.message { (short(first, MESSAGE_MAX)) }
+                @if let Some(since) = trouble.since {
+                    p.far {
+                        (trouble.streak) @if trouble.schedules.len() == 1 { " in a row" } @else { " failures" }
+                        " since " strong { (time(since, now.clock)) } " (" (moment(since, now.clock)) ")"
+                        ", last success " @match trouble.last_success_at { Some(at) => (moment(at, now.clock)), None => "never" }
+                    }
+                }
+                @if let Some(change) = &trouble.change { (changed(now, trouble, change)) }
+                @if !rest.is_empty() { pre tabindex="0" { @for line_ in &rest { (line(line_)) "\n" } } }
+            }
+            div.side {
+                (charts::bars(&bars))
+                div.actions {
+                    @if let Some(launch) = newest {
+                        @let path = links::path(&["launches", &launch.to_string()]);
+                        a.button.small href={ (path) "#log" } { "Log" }
+                        @if trouble.schedules.len() == 1 { (button(visit, &path, "retry", "Run again", &[])) }
+                    }
+                    @if let [(_, name)] = trouble.schedules.as_slice() {
+                        @if newest.is_none() { a.button.small href=(links::path(&["schedules", name])) { "Open" } }
+                        @if is_bad { (button(visit, "/alerts", "silence", "Silence 1 h", &[("rule", "*"), ("subject", name), ("for", "1h")])) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn changed(now: &Now, trouble: &Trouble, change: &Event) -> Markup {
+    let before = trouble.since.map(|since| since.since(change.at));
+    html! {
+        p.far {
+            "Changed just before: " a href="/events" { (change.kind.as_str().replace('_', " ")) } " "
+            strong { (line(&change.subject)) } " " (short(&change.detail, MESSAGE_MAX)) ", "
+            (time(change.at, now.clock))
+            @if let Some(by) = &change.principal { " by " (line(by)) }
+            @if let Some(before) = before { ", " (super::rough(before)) " before the first failure" }
+        }
+    }
+}
+
+fn other(class: &str, symptom: &Symptom) -> Markup {
+    let text = symptom.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    html! {
+        div.trouble.warn[class == "warn"] {
+            div {
+                p { (prose(first)) }
+                @for more in lines.take(LINES_MAX) { pre { (line(more)) } }
+            }
+        }
+    }
+}
