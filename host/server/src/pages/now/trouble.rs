@@ -72,8 +72,12 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                 p.message { (short(first, MESSAGE_MAX)) }
                 @if let Some(since) = trouble.since {
                     p.far {
-                        (trouble.streak) @if trouble.schedules.len() == 1 { " in a row" } @else { " failures" }
-                        " since " strong { (time(since, now.clock)) } " (" (moment(since, now.clock)) ")"
+                        @match (trouble.streak, trouble.schedules.len()) {
+                            (1, _) => "Failed once, ",
+                            (streak, 1) => { (streak) " in a row since " },
+                            (streak, _) => { (streak) " failures since " },
+                        }
+                        strong { (time(since, now.clock)) } " (" (moment(since, now.clock)) ")"
                         ", last success " @match trouble.last_success_at { Some(at) => (moment(at, now.clock)), None => "never" }
                     }
                 }
