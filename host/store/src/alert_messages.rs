@@ -2,7 +2,7 @@
 //!
 //! A message is recorded in the transaction that changes its alerts. Alerts of the same rule join it until a host claims it.
 //! The messages of one channel and rule are delivered in the order of their ids: each waits for the end of the one before.
-//! [`delivery`] has the statements of a delivery, the same as for messages of the outbox.
+//! [`messages`](crate::messages) has the statements of a delivery, the same as for messages of the outbox.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;

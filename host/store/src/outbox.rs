@@ -1,6 +1,6 @@
 //! The outbox: messages that tasks have handed over, and their deliveries.
 //!
-//! [`delivery`] has the statements of a delivery, the same as for messages about alerts.
+//! [`messages`](crate::messages) has the statements of a delivery, the same as for messages about alerts.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
