@@ -96,11 +96,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let mut tx = call.read().await?;
     if launch::list(&mut tx, None, 1).await?.is_empty() {
         let packages = packages::list(&mut tx, None, None, PACKAGES_MAX).await?;
-        return View::with_head(
-            "Now",
-            empty_verdict(&symptoms),
-            first_launch(visit, &packages),
-        );
+        return View::with_head("Now", empty_verdict(&symptoms), first_launch(&packages));
     }
     let overview = Overview::read(&mut tx, clock.now.minus(HOUR).min(window.from)).await?;
     let next = stats::next_slots(&mut tx, PLANNED_MAX).await?;
@@ -475,8 +471,7 @@ fn empty_verdict(symptoms: &Symptoms) -> Markup {
 }
 
 /// Shows how the first launch comes about.
-fn first_launch(visit: &Visit, packages: &[PackageRow]) -> Markup {
-    let _ = visit;
+fn first_launch(packages: &[PackageRow]) -> Markup {
     html! {
         div.grid {
             section.card.w4 aria-labelledby="drop" {
