@@ -63,7 +63,7 @@ CREATE TABLE alert_message_alert (
     FOREIGN KEY (message_id) REFERENCES alert_message(id),
     PRIMARY KEY (message_id, alert_id)
 );
-CREATE INDEX alert_message_alert_alert ON alert_message_alert USING btree (alert_id);
+CREATE INDEX alert_message_alert_alert ON alert_message_alert USING btree (alert_id, message_id);
 CREATE TABLE alert_silence (
     id UUID NOT NULL,
     rule TEXT,
@@ -180,8 +180,12 @@ CREATE TABLE event (
     principal TEXT,
     channel TEXT NOT NULL,
     address TEXT,
+    from_at TIMESTAMP WITH TIME ZONE,
+    to_at TIMESTAMP WITH TIME ZONE,
     CHECK (((address IS NULL) OR (channel <> 'host'::text))),
+    CHECK (((from_at IS NULL) = (kind <> 'cursor_reset'::text))),
     CHECK (((principal IS NULL) = (channel = 'host'::text))),
+    CHECK (((to_at IS NULL) = (kind <> 'cursor_reset'::text))),
     CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'mcp'::text, 'page'::text, 'proxy'::text, 'host'::text]))),
     PRIMARY KEY (id)
 );
@@ -356,12 +360,14 @@ CREATE TABLE package (
     rejection TEXT,
     rejected_at TIMESTAMP WITH TIME ZONE,
     rejected_by UUID,
+    rejected_digest BYTEA,
     loading_since TIMESTAMP WITH TIME ZONE,
     loading_by UUID,
     CHECK (((digest IS NULL) = (loaded_at IS NULL))),
     CHECK (((loading_since IS NULL) = (loading_by IS NULL))),
     CHECK (((pending_digest IS NULL) = (pending_since IS NULL))),
     CHECK (((pending_digest IS NULL) OR (((digest IS NULL) OR (digest <> pending_digest)) AND (rejection IS NULL)))),
+    CHECK (((rejected_digest IS NULL) OR (rejection IS NOT NULL))),
     CHECK (((rejection IS NULL) = (rejected_at IS NULL))),
     CHECK (((rejection IS NULL) = (rejected_by IS NULL))),
     FOREIGN KEY (digest) REFERENCES artifact(digest),
@@ -387,6 +393,22 @@ CREATE TABLE package_record (
     CHECK ((bytes >= 0)),
     PRIMARY KEY (package, day)
 );
+CREATE TABLE package_rollup (
+    package TEXT NOT NULL,
+    period TEXT NOT NULL,
+    starts_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    succeeded BIGINT NOT NULL,
+    failed BIGINT NOT NULL,
+    skipped BIGINT NOT NULL,
+    cancelled BIGINT NOT NULL,
+    late BIGINT NOT NULL,
+    run_us BIGINT NOT NULL,
+    durations BYTEA NOT NULL,
+    lags BYTEA NOT NULL,
+    CHECK ((period = ANY (ARRAY['hour'::text, 'day'::text]))),
+    PRIMARY KEY (package, period, starts_at)
+);
+CREATE INDEX package_rollup_starts ON package_rollup USING btree (period, starts_at);
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL,
     host TEXT NOT NULL,
@@ -546,6 +568,22 @@ CREATE INDEX schedule_revision_counting ON schedule_revision USING btree (schedu
 CREATE INDEX schedule_revision_expect_within ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"expect_within"%'::text);
 CREATE INDEX schedule_revision_name ON schedule_revision USING btree (name);
 CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"retention"%'::text);
+CREATE TABLE schedule_rollup (
+    schedule_id UUID NOT NULL,
+    period TEXT NOT NULL,
+    starts_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    succeeded BIGINT NOT NULL,
+    failed BIGINT NOT NULL,
+    skipped BIGINT NOT NULL,
+    cancelled BIGINT NOT NULL,
+    late BIGINT NOT NULL,
+    run_us BIGINT NOT NULL,
+    durations BYTEA NOT NULL,
+    lags BYTEA NOT NULL,
+    CHECK ((period = ANY (ARRAY['hour'::text, 'day'::text]))),
+    PRIMARY KEY (schedule_id, period, starts_at)
+);
+CREATE INDEX schedule_rollup_starts ON schedule_rollup USING btree (period, starts_at);
 CREATE TABLE seal (
     number BIGINT NOT NULL,
     until_at TIMESTAMP WITH TIME ZONE NOT NULL,

@@ -50,7 +50,7 @@ CREATE TABLE alert_message_alert (
     alert_id BLOB NOT NULL REFERENCES alert (id),
     PRIMARY KEY (message_id, alert_id)
 ) STRICT;
-CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
+CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id, message_id);
 CREATE TABLE alert_silence (
     id BLOB NOT NULL PRIMARY KEY,
     rule TEXT,
@@ -152,8 +152,12 @@ CREATE TABLE event (
     principal TEXT,
     channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'proxy', 'host')),
     address TEXT,
+    from_at INTEGER,
+    to_at INTEGER,
     CHECK ((principal IS NULL) = (channel = 'host')),
-    CHECK (address IS NULL OR channel <> 'host')
+    CHECK (address IS NULL OR channel <> 'host'),
+    CHECK ((from_at IS NULL) = (kind <> 'cursor_reset')),
+    CHECK ((to_at IS NULL) = (kind <> 'cursor_reset'))
 ) STRICT;
 CREATE INDEX event_at ON event (at);
 CREATE INDEX event_clock ON event (at) WHERE kind = 'clock_stepped';
@@ -320,6 +324,7 @@ CREATE TABLE package (
     rejection TEXT,
     rejected_at INTEGER,
     rejected_by BLOB REFERENCES host (id),
+    rejected_digest BLOB,
     loading_since INTEGER,
     loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
@@ -327,6 +332,7 @@ CREATE TABLE package (
     CHECK (pending_digest IS NULL OR ((digest IS NULL OR digest <> pending_digest) AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
+    CHECK (rejected_digest IS NULL OR rejection IS NOT NULL),
     CHECK ((loading_since IS NULL) = (loading_by IS NULL))
 ) STRICT;
 CREATE TABLE package_host (
@@ -343,6 +349,21 @@ CREATE TABLE package_record (
     exceeded_at INTEGER,
     PRIMARY KEY (package, day)
 ) STRICT;
+CREATE TABLE package_rollup (
+    package TEXT NOT NULL,
+    period TEXT NOT NULL CHECK (period IN ('hour', 'day')),
+    starts_at INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    late INTEGER NOT NULL,
+    run_us INTEGER NOT NULL,
+    durations BLOB NOT NULL,
+    lags BLOB NOT NULL,
+    PRIMARY KEY (package, period, starts_at)
+) STRICT;
+CREATE INDEX package_rollup_starts ON package_rollup (period, starts_at);
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL REFERENCES package (name),
     host TEXT NOT NULL,
@@ -481,6 +502,21 @@ CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE
 CREATE INDEX schedule_revision_expect_within ON schedule_revision (schedule_id) WHERE policies LIKE '%"expect_within"%';
 CREATE INDEX schedule_revision_name ON schedule_revision (name);
 CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
+CREATE TABLE schedule_rollup (
+    schedule_id BLOB NOT NULL,
+    period TEXT NOT NULL CHECK (period IN ('hour', 'day')),
+    starts_at INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    late INTEGER NOT NULL,
+    run_us INTEGER NOT NULL,
+    durations BLOB NOT NULL,
+    lags BLOB NOT NULL,
+    PRIMARY KEY (schedule_id, period, starts_at)
+) STRICT;
+CREATE INDEX schedule_rollup_starts ON schedule_rollup (period, starts_at);
 CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,
     until_at INTEGER NOT NULL,

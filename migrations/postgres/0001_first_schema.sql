@@ -46,7 +46,7 @@ CREATE TABLE host (
     CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
     CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 );
--- hosts::register, hosts::lock_name, hosts::is_replaced
+-- hosts::register, hosts::lock_name, hosts::is_replaced, hosts::lives
 CREATE UNIQUE INDEX host_number ON host (name, number);
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
@@ -85,6 +85,8 @@ CREATE TABLE package (
     rejected_at TIMESTAMPTZ,
     -- The host that has that file in its folder.
     rejected_by UUID REFERENCES host (id),
+    -- The file, if the host could read it: each host that has it rejects it.
+    rejected_digest BYTEA,
     -- Set while a host loads the newest file, once that has taken a second.
     loading_since TIMESTAMPTZ,
     loading_by UUID REFERENCES host (id),
@@ -93,6 +95,7 @@ CREATE TABLE package (
     CHECK (pending_digest IS NULL OR ((digest IS NULL OR digest <> pending_digest) AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
+    CHECK (rejected_digest IS NULL OR rejection IS NOT NULL),
     CHECK ((loading_since IS NULL) = (loading_by IS NULL))
 );
 
@@ -459,6 +462,48 @@ CREATE TABLE seal (
 -- seals::remove_leaves
 CREATE INDEX seal_leaves ON seal (until_at) WHERE leaves IS NOT NULL;
 
+-- How the launches of a schedule went, by the hour and by the day (in UTC) of their slots. The transaction that seals a launch
+-- counts it. Retention deletes the rows of old periods.
+CREATE TABLE schedule_rollup (
+    schedule_id UUID NOT NULL,
+    period TEXT NOT NULL CHECK (period IN ('hour', 'day')),
+    starts_at TIMESTAMPTZ NOT NULL,
+    succeeded BIGINT NOT NULL,
+    -- Also those that were abandoned, or whose end is unknown.
+    failed BIGINT NOT NULL,
+    -- Slots: a range has several.
+    skipped BIGINT NOT NULL,
+    cancelled BIGINT NOT NULL,
+    -- Caught up, or started too late to be on time.
+    late BIGINT NOT NULL,
+    -- The sum of the times that the launches took which succeeded or failed, in microseconds.
+    run_us BIGINT NOT NULL,
+    -- Histograms of these times, and of how late launches started: for each bucket that isn't empty its place, then its count.
+    durations BYTEA NOT NULL,
+    lags BYTEA NOT NULL,
+    PRIMARY KEY (schedule_id, period, starts_at)
+);
+-- rollup::remove_schedules
+CREATE INDEX schedule_rollup_starts ON schedule_rollup (period, starts_at);
+
+-- The same of the launches of a package.
+CREATE TABLE package_rollup (
+    package TEXT NOT NULL,
+    period TEXT NOT NULL CHECK (period IN ('hour', 'day')),
+    starts_at TIMESTAMPTZ NOT NULL,
+    succeeded BIGINT NOT NULL,
+    failed BIGINT NOT NULL,
+    skipped BIGINT NOT NULL,
+    cancelled BIGINT NOT NULL,
+    late BIGINT NOT NULL,
+    run_us BIGINT NOT NULL,
+    durations BYTEA NOT NULL,
+    lags BYTEA NOT NULL,
+    PRIMARY KEY (package, period, starts_at)
+);
+-- rollup::remove_packages, rollup::results_of_hours
+CREATE INDEX package_rollup_starts ON package_rollup (period, starts_at);
+
 -- One call of one task that has ended. Rows are added, and deleted by retention, with their launch or before it.
 CREATE TABLE task_run (
     launch_id UUID NOT NULL,
@@ -568,8 +613,13 @@ CREATE TABLE event (
     principal TEXT,
     channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'proxy', 'host')),
     address TEXT,
+    -- From when to when a schedule's cursor was reset.
+    from_at TIMESTAMPTZ,
+    to_at TIMESTAMPTZ,
     CHECK ((principal IS NULL) = (channel = 'host')),
-    CHECK (address IS NULL OR channel <> 'host')
+    CHECK (address IS NULL OR channel <> 'host'),
+    CHECK ((from_at IS NULL) = (kind <> 'cursor_reset')),
+    CHECK ((to_at IS NULL) = (kind <> 'cursor_reset'))
 );
 -- events::list
 CREATE INDEX event_at ON event (at);
@@ -656,7 +706,7 @@ CREATE TABLE outbox_message (
 );
 -- outbox::due
 CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
--- outbox::due_packages
+-- outbox::due_packages, outbox::count_pending
 CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
 -- messages::give_up
 CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';
@@ -700,7 +750,7 @@ CREATE TABLE alert (
 CREATE UNIQUE INDEX alert_unresolved_subject ON alert (rule, subject_id) WHERE status <> 'resolved';
 -- alerts::unresolved, alerts::count_firing
 CREATE INDEX alert_unresolved ON alert (id) WHERE status <> 'resolved';
--- alerts::insert, alerts::remove_old
+-- alerts::insert, alerts::remove_old, alerts::resolved_since
 CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
 
 -- Messages about alerts to the channels of the configuration. Hosts deliver them, those of a channel and a rule in the
@@ -746,8 +796,8 @@ CREATE TABLE alert_message_alert (
     alert_id UUID NOT NULL REFERENCES alert (id),
     PRIMARY KEY (message_id, alert_id)
 );
--- alert_messages::notified_channels, alert_messages::of_alert
-CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
+-- alert_messages::notified_channels, alert_messages::of_alert, troubles::alert_deliveries
+CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id, message_id);
 
 -- While a silence applies, no message about alerts that it matches is sent.
 CREATE TABLE alert_silence (

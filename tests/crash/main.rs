@@ -10,6 +10,8 @@
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `failover`       | a host is killed; how long its runs wait for another host               |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
+//! | `retention`      | the host dies while it removes old launches                              |
+//! | `rollup`         | the host dies while it seals launches and counts them                    |
 //! | `rounds`         | one of three hosts is killed, suspended or cut off, again and again      |
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
@@ -53,6 +55,7 @@ mod point_table;
 mod proxy;
 mod receiver;
 mod retention;
+mod rollup;
 mod rounds;
 mod site;
 mod standby;

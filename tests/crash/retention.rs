@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use crate::site::{Site, now};
 
 /// More than one transaction removes.
-const LAUNCHES: u64 = 600;
+pub const LAUNCHES: u64 = 600;
 
 #[test]
 fn a_launch_is_removed_or_kept_after_a_crash_on_sqlite() {
@@ -65,7 +65,7 @@ fn crash_at_every_point(backend: Backend) {
 }
 
 /// Insert skipped slots of an hour ago, each with a call: skipped slots may be removed soon.
-fn insert_old(site: &Site) {
+pub fn insert_old(site: &Site) {
     let start = now().minus(Duration::from_secs(3_600));
     site.with_db(async |db| {
         let mut tx = db.write().await.expect("a transaction");

@@ -56,6 +56,9 @@ pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_c
 /// The points around the commit that removes old launches.
 pub const RETENTION_POINTS: [&str; 2] = ["before_retention_commit", "after_retention_commit"];
 
+/// The points around the commit that seals launches and counts them in the rollup.
+pub const SEAL_POINTS: [&str; 2] = ["before_seal_commit", "after_seal_commit"];
+
 /// The points of a backup and of a restore.
 pub const DATABASE_POINTS: [&str; 4] = [
     "after_backup_copy",
@@ -85,6 +88,7 @@ pub fn point(name: &str) {
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,
+        &SEAL_POINTS,
         &DATABASE_POINTS,
         &STOP_POINTS,
     ];

@@ -1,4 +1,5 @@
 //! Looking after the record: sealing and retention.
 
 pub(crate) mod retention;
+mod rollup;
 pub(crate) mod seal;

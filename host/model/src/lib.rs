@@ -8,6 +8,7 @@
 //! * [`labels`]: the labels of hosts, and those that launches need.
 //! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
 //! * [`status`]: the words of the record, such as the status of a launch.
+//! * [`rollup`]: the periods and the histograms of the rollup of launches.
 //! * [`rule_text`]: a rule of time as its author wrote it.
 //! * [`namespace`]: the namespaces of packages, schedules and tokens.
 //! * [`text`]: durations, sizes and text from guests, read and printed.
@@ -35,6 +36,7 @@ pub mod json_text;
 pub mod labels;
 pub mod life;
 pub mod namespace;
+pub mod rollup;
 pub mod rule_text;
 pub mod status;
 pub mod text;

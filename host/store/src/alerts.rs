@@ -109,6 +109,10 @@ statements! {
         alert_columns!("WHERE a.status <> 'resolved' AND a.id < $1 ORDER BY a.id DESC LIMIT $2")
         => [before.unwrap_or(AlertId::LAST), limit];
 
+    /// Returns up to `limit` alerts that were resolved after `since`, the last one first.
+    pub async fn resolved_since(since: Timestamp, limit: i64) -> Vec<Alert> = rows
+        alert_columns!("WHERE a.resolved_at > $1 ORDER BY a.resolved_at DESC LIMIT $2");
+
     /// Count the alerts that fire.
     pub async fn count_firing() -> i64 = one_value
         "SELECT count(*) FROM alert WHERE status <> 'resolved' AND status = 'firing'";

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use sqlx::ConnectOptions;
 use tokio::time::timeout;
 
 use super::{DbError, Result};
@@ -101,6 +102,46 @@ impl Answers {
         let answer = within(self.limit, step).await;
         answer.inspect_err(|error| self.condition.note(error))
     }
+
+    /// Waits for the reply to a statement, and warns about a slow one by the name of its function. `_place` is a closure of that
+    /// function.
+    pub(super) async fn wait_for<P, T, E: Into<DbError>>(
+        &self,
+        _place: P,
+        step: impl Future<Output = Result<T, E>>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let answer = self.wait(step).await;
+        let took = begun.elapsed();
+        if took >= SLOW {
+            let statement = name_of(std::any::type_name::<P>());
+            tracing::warn!(
+                statement,
+                elapsed_ms = took.as_millis() as u64,
+                "the database took {:.1} s for one statement",
+                took.as_secs_f64()
+            );
+        }
+        answer
+    }
+}
+
+/// From this time on a statement counts as slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Returns the name of a function, such as `outbox::due`, from the type of a closure in it.
+fn name_of(closure: &str) -> &str {
+    let function = closure.split("::{{closure}}").next().unwrap_or(closure);
+    function.split_once("::").map_or(function, |(_, name)| name)
+}
+
+/// Leaves slow statements to [`Answers::wait_for`]: the driver would log their texts, which are long and of no use to who reads
+/// the log. A filter that names `sqlx` shows all statements.
+pub(super) fn without_slow_statements<O: ConnectOptions>(options: O) -> O {
+    match "off".parse() {
+        Ok(off) => options.log_slow_statements(off, Duration::MAX),
+        Err(_) => options,
+    }
 }
 
 /// Gives up on replies taking longer than `limit`, if there is one.
@@ -119,6 +160,32 @@ pub(super) async fn within<T, E: Into<DbError>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns what the macros of `sql.rs` find in a function.
+    async fn due() -> &'static str {
+        fn name<P>(_: P) -> &'static str {
+            name_of(std::any::type_name::<P>())
+        }
+        name(|| ())
+    }
+
+    #[tokio::test]
+    async fn a_slow_statement_is_named_by_its_function() {
+        assert_eq!(due().await, "condition::tests::due");
+        for (closure, name) in [
+            (
+                "campanile_store::outbox::due::{{closure}}::{{closure}}",
+                "outbox::due",
+            ),
+            (
+                "campanile_store::launch::search::window::{{closure}}",
+                "launch::search::window",
+            ),
+            ("other", "other"),
+        ] {
+            assert_eq!(name_of(closure), name);
+        }
+    }
 
     #[test]
     fn a_doubt_gives_up_older_connections_and_ends_with_its_own_settlement() {

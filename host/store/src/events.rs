@@ -29,11 +29,15 @@ pub struct Event {
     pub channel: Channel,
     /// The network address from which the change was requested. Null on the machine itself.
     pub address: Option<String>,
+    /// From when a schedule's cursor was reset. Null for other kinds.
+    pub from_at: Option<Timestamp>,
+    /// To when a schedule's cursor was reset. Null for other kinds.
+    pub to_at: Option<Timestamp>,
 }
 
 macro_rules! event_columns {
     () => {
-        "id, at, kind, subject, launch_id, detail, principal, channel, address"
+        "id, at, kind, subject, launch_id, detail, principal, channel, address, from_at, to_at"
     };
 }
 pub(super) use event_columns;
@@ -45,6 +49,8 @@ pub struct NewEvent {
     pub subject: String,
     pub launch_id: Option<LaunchId>,
     pub detail: String,
+    /// From and to when a schedule's cursor was reset; for this kind alone.
+    pub moved: Option<(Timestamp, Timestamp)>,
 }
 
 impl NewEvent {
@@ -55,6 +61,7 @@ impl NewEvent {
             subject: subject.into(),
             launch_id: None,
             detail: detail.into(),
+            moved: None,
         }
     }
 
@@ -84,10 +91,11 @@ statements! {
 
     /// Record events of `actor`.
     pub(super) async fn insert(at: Timestamp, actor: &Actor, events: &[NewEvent]) -> () = execute_batch
-        Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")),
+        Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")),
         events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), event.launch_id,
             recorded(&event.detail),
-            actor.principal.as_deref().map(storable), actor.channel, actor.address.as_deref()];
+            actor.principal.as_deref().map(storable), actor.channel, actor.address.as_deref(),
+            event.moved.map(|(from, _)| from), event.moved.map(|(_, to)| to)];
 }
 
 /// Record events that happened at the same moment, in this order, as those of the actor of the transaction.

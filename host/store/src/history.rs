@@ -1,4 +1,4 @@
-//! What the database holds about one schedule at one moment, for `why`.
+//! What the database holds about one schedule at one moment, for `why`, and about ended launches, for their traces.
 //!
 //! No launch waits for these queries. [`newest`] reads all launches of a schedule; the others read a bounded number.
 
@@ -8,7 +8,7 @@ use super::events::{Event, event_columns};
 use super::launch::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
-use super::sql::statements;
+use super::sql::{Batch, statements};
 use super::types::{json_text, optional_stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
@@ -96,6 +96,12 @@ statements! {
 
     /// Returns the launch of that id.
     pub async fn launch(id: LaunchId) -> Option<DecidedLaunch> = row decided!("l.id = $1");
+
+    /// Returns the ended launches among these, in no order.
+    pub async fn ended(launches: &[LaunchId]) -> Vec<DecidedLaunch> = rows_batch
+        Batch::new(concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) ",
+        decided!("l.finished_at IS NOT NULL AND l.id IN (SELECT column1 FROM v)"))),
+        launches, |launch| [*launch];
 
     /// Returns the most recently decided launch of a schedule.
     pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row

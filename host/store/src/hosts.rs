@@ -56,6 +56,17 @@ macro_rules! host_columns {
     };
 }
 
+/// When one process of a host was up.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct HostLife {
+    pub name: String,
+    pub started_at: Timestamp,
+    /// Its last one.
+    pub heartbeat_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    pub end_reason: Option<EndReason>,
+}
+
 statements! {
     /// Inserts a starting host as the newest process of its name. It's drained if that name's last process is.
     pub async fn register(host: &Host) -> () = run
@@ -169,6 +180,13 @@ statements! {
             AND (ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM host later
                 WHERE later.ended_at IS NULL AND later.name = host.name AND later.started_at > host.started_at))
         ORDER BY name, started_at");
+
+    /// Returns when the last processes of hosts began and ended: the newest `limit` of each name.
+    pub async fn lives(names: &[&str], limit: i64) -> Vec<HostLife> = rows_batch
+        Batch::new("SELECT host.name, host.started_at, host.heartbeat_at, host.ended_at, host.end_reason
+        FROM host JOIN (VALUES ($1, $2)) AS v ON host.name = v.column1
+        WHERE host.number > (SELECT max(n.number) FROM host n WHERE n.name = v.column1) - v.column2"),
+        names, |name| [*name, limit];
 
     /// Returns the newest process of the host `name`.
     pub async fn find(name: &str) -> Option<Host> = row

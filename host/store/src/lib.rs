@@ -70,6 +70,7 @@ pub mod removed_launches;
 pub mod restore;
 pub mod results;
 pub mod retention;
+pub mod rollup;
 pub mod runs;
 pub mod schedule_defaults;
 pub mod schedules;
@@ -81,7 +82,6 @@ pub mod stats;
 pub mod task_runs;
 pub mod task_use;
 pub mod tokens;
-pub mod traces;
 pub mod troubles;
 pub mod use_growth;
 

@@ -11,7 +11,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::condition::Condition;
+use super::condition::{Condition, without_slow_statements};
 use super::error::refused;
 use super::hard_links::refuse_second_name;
 use super::inode_lock::served_without_log;
@@ -341,6 +341,7 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
         .pragma("temp_store", "MEMORY")
         .row_buffer_size(SQLITE_ROWS_AHEAD)
         .statement_cache_capacity(STATEMENTS_MAX);
+    let options = without_slow_statements(options);
     if create {
         create_private(path);
     }

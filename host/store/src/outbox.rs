@@ -154,6 +154,10 @@ statements! {
             finished_at, answer, error, headers, body
         FROM outbox_message WHERE id = $1";
 
+    /// Counts the messages to deliver, up to `limit` of them.
+    pub async fn count_pending(limit: i64) -> i64 = one_value
+        "SELECT count(*) FROM (SELECT 1 FROM outbox_message WHERE status = 'pending' LIMIT $1) AS pending";
+
     /// Count the messages that were given up.
     pub async fn count_dead() -> i64 = one_value
         "SELECT count(*) FROM outbox_message WHERE status = 'dead'";

@@ -122,28 +122,29 @@ macro_rules! select_packages {
 statements! {
     const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
     const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
-            pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
+            pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL, rejected_digest = NULL WHERE name = $1";
     const ACTIVATE: &str = "UPDATE package SET digest = $2, loaded_at = $3, pending_digest = $4,
             pending_since = CASE WHEN pending_digest = $4 THEN pending_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
             rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
             rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
             rejected_by = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_by ELSE NULL END,
+            rejected_digest = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_digest ELSE NULL END,
             manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
         WHERE name = $1";
     const SET_PENDING: &str = "UPDATE package SET pending_digest = $2,
             pending_since = CASE WHEN pending_digest = $2 THEN pending_since ELSE $3 END,
-            rejection = NULL, rejected_at = NULL, rejected_by = NULL
+            rejection = NULL, rejected_at = NULL, rejected_by = NULL, rejected_digest = NULL
         WHERE name = $1";
     const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
         ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
     const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
         WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
-    const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+    const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL, rejected_digest = NULL
         WHERE name = $1 AND rejected_by = $2";
     const CLEAR_LOADING: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL WHERE name = $1 AND loading_by = $2";
     const CLEAR_LOADS_OF_ENDED: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL
         WHERE loading_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
-    const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+    const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL, rejected_digest = NULL
         WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
     // A package without any version has its row only for the rejection or the load.
     const DELETE_WITHOUT_VERSION: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL
@@ -171,16 +172,20 @@ statements! {
     /// Record that the newest file of a package is the active version again.
     pub async fn clear_pending(name: &str) -> () = run
         "UPDATE package SET pending_digest = NULL, pending_since = NULL,
-            rejection = NULL, rejected_at = NULL, rejected_by = NULL
+            rejection = NULL, rejected_at = NULL, rejected_by = NULL, rejected_digest = NULL
         WHERE name = $1";
 
-    /// Record that a file in the folder of `host` cannot be used. An older version stays active.
-    pub async fn reject(host: HostId, name: &str, rejection: &str, now: Timestamp) -> () = run
-        "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
-        VALUES ($1, '{}', $3, $2, $3, $4)
+    // False when the same file was rejected for the same reason before.
+    pub(super) async fn reject_first(host: HostId, name: &str, file: Option<&ArtifactDigest>, rejection: &str, now: Timestamp) -> bool = changed
+        "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by, rejected_digest)
+        VALUES ($1, '{}', $3, $2, $3, $4, $5)
         ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
-            rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL"
-        => [name, recorded(rejection), now, host];
+            rejected_by = excluded.rejected_by, rejected_digest = excluded.rejected_digest, pending_digest = NULL, pending_since = NULL
+        WHERE package.rejection IS DISTINCT FROM excluded.rejection OR package.rejected_digest IS DISTINCT FROM excluded.rejected_digest"
+        => [name, recorded(rejection), now, host, file];
+
+    pub(super) async fn reject_again(host: HostId, name: &str) -> () = run
+        "UPDATE package SET rejected_by = $2 WHERE name = $1 AND rejection IS NOT NULL" => [name, host];
 
     /// Record since when `host` loads the newest file of a package.
     pub async fn set_loading(host: HostId, name: &str, since: Timestamp) -> () = run
@@ -319,6 +324,23 @@ pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result {
     run!(tx, WITHDRAW, name, host)?;
     run!(tx, CLEAR_PENDING_WITHOUT_HOST, name)?;
     forget_file(tx, host, name).await
+}
+
+/// Records that a file in the folder of `host` can't be used. An older version stays active. `file` is its digest, if the host
+/// has read it. False if the file was already rejected for the same reason, on this host or another.
+pub async fn reject(
+    tx: &mut Tx,
+    host: HostId,
+    name: &str,
+    (file, rejection): (Option<&ArtifactDigest>, &str),
+    now: Timestamp,
+) -> Result<bool> {
+    let is_new = reject_first(tx, host, name, file, rejection, now).await?;
+    if !is_new {
+        // Its file is the one that can leave last.
+        reject_again(tx, host, name).await?;
+    }
+    Ok(is_new)
 }
 
 /// Delete the rejection and the sidecar of a file that has left the folder of `host`.

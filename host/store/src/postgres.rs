@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use url::Url;
 
-use super::condition::{Answers, Condition, within};
+use super::condition::{Answers, Condition, within, without_slow_statements};
 use super::error::{TRANSACTION_POOLING, refused};
 use super::url::{PostgresUrl, ServerRole};
 use super::{ACQUIRE_SECONDS, DbError, Result, STATEMENTS_MAX};
@@ -525,7 +525,7 @@ const SSL_MODE_KEYS: [&str; 2] = ["sslmode", "ssl-mode"];
 /// Returns the options of the address of one server. The server's certificate is checked unless the server is on this
 /// machine, or the address itself says how TLS is used.
 fn options(server: &str) -> Result<PgConnectOptions> {
-    let options = PgConnectOptions::from_str(server)?
+    let options = without_slow_statements(PgConnectOptions::from_str(server)?)
         .application_name("campanile")
         // A pooler refuses parameters that it does not know.
         .extra_float_digits(None)

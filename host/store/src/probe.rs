@@ -9,9 +9,9 @@ use super::sql::on;
 use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
     calendar, changes, chores, corrections, events, history, hosts, launch, outbox, package_record,
-    package_removal, package_versions, packages, removed_launches, results, retention, runs,
-    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
-    task_use, tokens, traces, troubles, use_growth,
+    package_removal, package_versions, packages, removed_launches, results, retention, rollup,
+    runs, schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
+    task_use, tokens, troubles, use_growth,
 };
 
 /// Run any SQL, also several statements.
@@ -66,6 +66,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         removed_launches::STATEMENTS,
         results::STATEMENTS,
         retention::STATEMENTS,
+        rollup::STATEMENTS,
         runs::STATEMENTS,
         schedule_defaults::STATEMENTS,
         schedules::STATEMENTS,
@@ -77,7 +78,6 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         task_runs::STATEMENTS,
         task_use::STATEMENTS,
         tokens::STATEMENTS,
-        traces::STATEMENTS,
         troubles::STATEMENTS,
         use_growth::STATEMENTS,
     ];

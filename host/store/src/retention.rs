@@ -22,17 +22,10 @@ pub struct OldLaunch {
     pub kind: LaunchKind,
     pub status: LaunchStatus,
     pub scheduled_time: Timestamp,
+    pub decided_at: Timestamp,
     /// None while it is unfinished.
     pub finished_at: Option<Timestamp>,
     pub backfill_id: Option<BackfillId>,
-}
-
-/// A launch with recorded calls.
-#[derive(Debug, Clone, Copy, PartialEq, FromRow)]
-pub struct CalledLaunch {
-    pub id: LaunchId,
-    /// None while it is unfinished.
-    pub finished_at: Option<Timestamp>,
 }
 
 /// What retention needs to know about a schedule.
@@ -57,7 +50,7 @@ pub struct NewestSlots {
 
 macro_rules! old_launches {
     ($rest:literal) => {
-        concat!("SELECT id, schedule_id, kind, status, scheduled_time, finished_at, backfill_id FROM launch WHERE ", $rest)
+        concat!("SELECT id, schedule_id, kind, status, scheduled_time, decided_at, finished_at, backfill_id FROM launch WHERE ", $rest)
     };
 }
 macro_rules! schedule_policies {
@@ -103,8 +96,9 @@ statements! {
         old_launches!("schedule_id = $1 AND (scheduled_time, id) > ($2, $3) AND scheduled_time < $4
             ORDER BY scheduled_time, id LIMIT $5");
 
-    /// Returns up to `limit` launches with recorded calls, after `after` and before `before`, in the order of ids.
-    pub async fn called(after: LaunchId, before: LaunchId, limit: i64) -> Vec<CalledLaunch> = rows
+    /// Returns up to `limit` launches with recorded calls, after `after` and before `before`, in the order of ids, each with
+    /// its end unless unfinished.
+    pub async fn called(after: LaunchId, before: LaunchId, limit: i64) -> Vec<(LaunchId, Option<Timestamp>)> = rows
         "SELECT l.id, l.finished_at FROM (SELECT DISTINCT launch_id FROM task_run
             WHERE launch_id > $1 AND launch_id < $2 ORDER BY launch_id LIMIT $3) AS t
         JOIN launch l ON l.id = t.launch_id ORDER BY l.id";

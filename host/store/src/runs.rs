@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::launch::position;
-use super::sql::statements;
+use super::sql::{Batch, statements};
 use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, RunId, ScheduleId};
@@ -68,6 +68,12 @@ statements! {
     /// Returns the numbers of the lost runs of a launch, the earliest first.
     pub async fn lost_of_launch(launch: LaunchId) -> Vec<i64> = values
         "SELECT number FROM lost_run WHERE launch_id = $1 ORDER BY number";
+
+    /// Returns all runs of these launches, in no order.
+    pub async fn of_launches(launches: &[LaunchId]) -> Vec<RunRow> = rows_batch
+        Batch::new(concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) ",
+        select_runs!("l.id IN (SELECT column1 FROM v)", "r.launch_id IN (SELECT column1 FROM v)", ""))),
+        launches, |launch| [*launch];
 
     /// Returns the newest `limit` runs before the run `number` of `launch`, newest launch first.
     pub(super) async fn list_before(launch: LaunchId, number: i64, limit: i64) -> Vec<RunRow> = rows

@@ -69,6 +69,11 @@ statements! {
         "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         ORDER BY number DESC LIMIT 1";
 
+    /// Returns up to when rows are sealed: the end of the last seal and, after the clock was set back, up to when of those that
+    /// were recorded since.
+    pub async fn newest_end() -> Option<(Timestamp, Option<Timestamp>)> = row
+        "SELECT until_at, late_at FROM seal ORDER BY number DESC LIMIT 1";
+
     /// Returns the leaves of the seals whose spans end after `after`, where they are kept.
     pub async fn leaves_after(after: Timestamp) -> Vec<Vec<u8>> = values
         "SELECT leaves FROM seal WHERE leaves IS NOT NULL AND until_at > $1 ORDER BY until_at";

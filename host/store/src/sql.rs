@@ -315,7 +315,7 @@ macro_rules! execute {
                 .await
                 .map(|done| done.rows_affected()))
         };
-        answers.wait(executed).await
+        answers.wait_for(|| (), executed).await
     }};
 }
 
@@ -337,7 +337,7 @@ macro_rules! fetch {
         let fetched = async {
             $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
         };
-        answers.wait(fetched).await
+        answers.wait_for(|| (), fetched).await
     }};
 }
 
@@ -357,7 +357,7 @@ macro_rules! readable_rows {
                 rows.filter_map(Result::ok).collect()
             }))
         };
-        answers.wait(fetched).await
+        answers.wait_for(|| (), fetched).await
     }};
 }
 
@@ -402,7 +402,7 @@ macro_rules! each_piece {
                         $run
                         Ok::<_, $crate::DbError>(())
                     };
-                    answers.wait(executed).await?;
+                    answers.wait_for(|| (), executed).await?;
                 }
             }
             $crate::Tx::Postgres(tx) => {
@@ -419,7 +419,7 @@ macro_rules! each_piece {
                         $run
                         Ok::<_, $crate::DbError>(())
                     };
-                    answers.wait(executed).await?;
+                    answers.wait_for(|| (), executed).await?;
                 }
             }
         }

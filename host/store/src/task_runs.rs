@@ -76,6 +76,21 @@ pub struct LaunchCall {
     pub message: Option<String>,
 }
 
+/// A call of a task for its launch's trace, without what it printed or returned.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct TracedCall {
+    /// The run of the call.
+    #[sqlx(flatten)]
+    pub run: RunId,
+    pub task: String,
+    pub attempt: i64,
+    pub succeeded: bool,
+    pub started_at: Timestamp,
+    pub finished_at: Timestamp,
+    pub failure: Option<FailureKind>,
+    pub message: Option<String>,
+}
+
 impl TaskRun {
     /// Returns a call of `task` that succeeded without output.
     pub fn succeeded(
@@ -223,6 +238,13 @@ statements! {
             CASE WHEN succeeded THEN output END AS output, CASE WHEN succeeded THEN context END AS context,
             CASE WHEN retry_at IS NULL THEN message END AS message
         FROM task_run WHERE launch_id = $1 ORDER BY started_at, task, attempt";
+
+    /// Returns the recorded calls of tasks of these launches: at most 4,096, by their launches and runs.
+    pub async fn traced(launches: &[LaunchId]) -> Vec<TracedCall> = rows_batch
+        Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
+        SELECT t.launch_id, t.run_number AS number, t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.failure, t.message
+        FROM task_run t WHERE t.launch_id IN (SELECT column1 FROM v) ORDER BY t.launch_id, t.run_number, t.started_at LIMIT 4096"),
+        launches, |launch| [*launch];
 
     /// Returns the bytes of all contexts and outputs that [`of_launch`] returns.
     pub async fn bytes_of_launch(launch: LaunchId) -> i64 = one_value

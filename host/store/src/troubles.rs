@@ -185,10 +185,12 @@ statements! {
     pub async fn backfill_statuses(backfill: BackfillId, limit: i64) -> Vec<(LaunchStatus, i64)> = rows
         "SELECT status, count(*) FROM (SELECT status FROM launch WHERE backfill_id = $1 LIMIT $2) AS counted GROUP BY status";
 
-    /// Returns the messages about alerts. An alert has a few for each channel of its rule.
+    /// Returns the messages about alerts, the newest twenty of each.
     pub async fn alert_deliveries(alerts: &[AlertId]) -> Vec<AlertDelivery> = rows_batch
         Batch::new("SELECT i.alert_id, m.id, m.channel, m.kind, m.status, m.attempts, m.answer, m.error
-        FROM alert_message_alert i JOIN (VALUES ($1)) AS v ON i.alert_id = v.column1 JOIN alert_message m ON m.id = i.message_id"),
+        FROM alert_message_alert i JOIN (VALUES ($1)) AS v ON i.alert_id = v.column1 JOIN alert_message m ON m.id = i.message_id
+        WHERE i.message_id IN (SELECT n.message_id FROM alert_message_alert n WHERE n.alert_id = v.column1
+            ORDER BY n.message_id DESC LIMIT 20)"),
         alerts, |alert| [*alert];
 
     /// Returns what a list of packages shows besides their rows.

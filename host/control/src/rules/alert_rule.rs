@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use campanile_model::status::{AlertKind, Severity};
 use campanile_model::text::{did_you_mean, duration_text};
-use campanile_model::words;
+use campanile_model::{as_text, words};
 
 /// Subject of alerts concerning the record itself.
 pub const RECORD: &str = "record";
@@ -158,10 +158,19 @@ impl Rule {
 }
 
 /// A name in which `*` stands for any characters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
+/// The longest pattern, in characters.
+const PATTERN_CHARS_MAX: usize = 128;
+
+as_text!(Pattern; "minLength": 1, "maxLength": PATTERN_CHARS_MAX);
+
 impl Pattern {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
@@ -188,12 +197,12 @@ impl FromStr for Pattern {
 
     /// The error is a clause.
     fn from_str(text: &str) -> Result<Pattern, String> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/*".contains(&byte);
-        if (1..=128).contains(&text.len()) && text.bytes().all(is_plain) {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/*@".contains(&byte);
+        if (1..=PATTERN_CHARS_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
             Ok(Pattern(text.to_owned()))
         } else {
             Err(format!(
-                "is {text:?}, which matches no name: use 1 to 128 letters, digits, `.`, `_` or `-`, and `*` for any characters"
+                "is {text:?}, which matches no name: use 1 to {PATTERN_CHARS_MAX} letters, digits, `.`, `_` or `-`, and `*` for any characters"
             ))
         }
     }

@@ -1,5 +1,6 @@
 //! Leaves and hashes making up the chain of seals.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -73,6 +74,34 @@ pub fn read_ids(bytes: &[u8]) -> Vec<LaunchId> {
     ids.map(|id| LaunchId(Uuid::from_bytes(*id))).collect()
 }
 
+/// Which launches are sealed. Only those may be removed: their rollup has counted them.
+#[derive(Debug)]
+pub struct SealedLaunches {
+    until: Timestamp,
+    unfinished: HashSet<LaunchId>,
+}
+
+impl SealedLaunches {
+    /// The launches sealed at `now`, or before it: none without a seal.
+    pub fn new(last: Option<&Seal>, now: Timestamp) -> SealedLaunches {
+        let Some(last) = last else {
+            return SealedLaunches {
+                until: Timestamp::FIRST,
+                unfinished: HashSet::new(),
+            };
+        };
+        let late_from = late_from(last, now);
+        SealedLaunches {
+            until: late_from.map_or(last.until_at, |from| from.min(last.until_at)),
+            unfinished: read_ids(&last.unfinished).into_iter().collect(),
+        }
+    }
+
+    pub fn have(&self, launch: LaunchId, decided_at: Timestamp) -> bool {
+        decided_at < self.until && !self.unfinished.contains(&launch)
+    }
+}
+
 /// Hashes a seal, chaining it to the one before.
 pub fn hash_of(before: Option<&ChainHash>, seal: &Seal) -> ChainHash {
     let Seal {
@@ -111,5 +140,44 @@ pub fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
         Some(_) => Some(until.minus(LATE_MARGIN)),
         None if now.minus(SET_BACK) < last.until_at => Some(until.minus(LATE_MARGIN)),
         None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_launch_counts_as_sealed_only_before_the_end_of_the_last_seal() {
+        let id = LaunchId(Uuid::from_u128(7));
+        let mut seal = Seal {
+            number: 1,
+            until_at: at(10_000),
+            late_at: None,
+            sealed_at: at(10_060),
+            launches: 0,
+            events: 0,
+            leaves: None,
+            leaves_hash: ChainHash::of(&[]),
+            unfinished: Vec::new(),
+            hash: ChainHash::of(&[]),
+        };
+        let have = |seal: &Seal, decided, now| {
+            SealedLaunches::new(Some(seal), at(now)).have(id, at(decided))
+        };
+        assert!(have(&seal, 9_999, 10_070));
+        assert!(!have(&seal, 10_000, 10_070));
+        assert!(!SealedLaunches::new(None, at(10_070)).have(id, at(1)));
+        // The clock was set back by an hour: what was decided since isn't sealed, though its time is before the end.
+        assert!(!have(&seal, 6_400, 6_460));
+        seal.late_at = Some(at(6_500));
+        assert!(have(&seal, 6_400, 6_600));
+        assert!(!have(&seal, 6_500, 6_600));
+        seal.unfinished = id.0.as_bytes().to_vec();
+        assert!(!have(&seal, 6_400, 6_600));
     }
 }

@@ -172,33 +172,13 @@ pub fn launch_of_slot(
     slot: Timestamp,
     now: Timestamp,
 ) -> NewLaunch {
+    let revision = (definer.schedule_id, definer.revision);
     NewLaunch {
-        id: LaunchId::of(definer.schedule_id, slot, kind),
-        schedule_id: definer.schedule_id,
-        schedule_revision: definer.revision,
-        kind,
-        scheduled_time: slot,
         utc_offset: rule.utc_offset(slot),
-        last_scheduled_time: slot,
-        slot_count: 1,
-        decision: Decision::Launched,
-        reason: None,
-        overlaps: None,
-        retry_of: None,
-        package: definer.package.to_owned(),
-        proposed: false,
         priority: definer.policies.priority().into(),
         group_name: definer.policies.group.as_ref().map(ToString::to_string),
         run_on: definer.policies.run_on.clone(),
-        digest: None,
-        context: None,
-        args: None,
-        overlap: None,
-        backfill_id: None,
-        interval_start: slot,
-        fire_time: slot,
-        decided_by: None,
-        decided_at: now,
+        ..NewLaunch::of_slot(revision, definer.package.to_owned(), (kind, slot), now)
     }
 }
 

@@ -202,11 +202,13 @@ impl Retention {
         let begun = Instant::now();
         let page = retention::called(&mut tx, after, LaunchId::first_at(before), PAGE).await?;
         drop(tx);
-        let old = page.iter();
-        let old = old.filter(|launch| launch.finished_at.is_some_and(|at| at <= before));
-        let old: Vec<LaunchId> = old.map(|launch| launch.id).collect();
+        let ended = page
+            .iter()
+            .filter_map(|(id, end)| end.map(|end| (*id, end)));
+        let old = ended.clone().filter(|(_, end)| *end <= before);
+        let old: Vec<LaunchId> = old.map(|(id, _)| id).collect();
         pass.count_read(begun.elapsed(), page.len(), old.len());
-        let first_end = page.iter().filter_map(|launch| launch.finished_at).min();
+        let first_end = ended.map(|(_, end)| end).min();
         pass.is_behind = first_end.is_some_and(|at| at.plus(BEHIND) < before);
         let mut left = old.as_slice();
         while !left.is_empty() {
@@ -224,7 +226,7 @@ impl Retention {
         }
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
         pass.stage = match last {
-            Some(last) => Stage::Calls { after: last.id },
+            Some((last, _)) => Stage::Calls { after: *last },
             None => Stage::Launches { after: FIRST },
         };
         Ok(())
@@ -279,7 +281,7 @@ impl Retention {
             self.is_stuck = true;
             tracing::warn!(
                 "the record is larger than `retention.max_bytes`, and no launch may be removed: \
-                 all that are left are unfinished, or the newest of their schedules; raise `max_bytes` or lower `keep_last`"
+                 all that are left are unfinished, not sealed yet, or the newest of their schedules; raise `max_bytes` or lower `keep_last`"
             );
         }
     }

@@ -3,11 +3,14 @@
 //! ```text
 //! launches decided in a span ──────┐
 //! unfinished launches of the last  ├─▶ ended launches, events ─▶ leaves ─▶ hash ─▶ a seal
-//! events of the span ──────────────┘
+//! events of the span ──────────────┘              └─▶ the rollup of their schedules and packages
 //! ```
 //!
 //! The host that does the chores seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed
 //! a minute after their decision. If that host dies, the next one continues after the last seal.
+//!
+//! One transaction adds a seal and counts its launches in the rollup, so that each counts once: if another host has added a seal
+//! meanwhile, neither is written. Both are read before that transaction, in one snapshot.
 //!
 //! When the clock is set back, new rows have times of spans that are sealed. Until the clock has caught up, seals cover such
 //! rows, and their spans are empty.
@@ -17,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::rollup::ChangedRollups;
 use crate::alive::chores;
+use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::service::{Next, Service};
@@ -71,16 +76,31 @@ pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
         return Ok(false);
     }
     let mut tx = ctx.db.read().await?;
-    let Some((seal, has_more)) = next_seal(&mut tx, now).await? else {
+    let Some(next) = next_seal(&mut tx, now).await? else {
         return Ok(false);
     };
+    let rollups = ChangedRollups::read(&mut tx, &next.ended, now).await?;
     drop(tx);
     let Some(mut tx) = chores::write(ctx).await? else {
         return Ok(false);
     };
-    let added = seals::insert(&mut tx, &seal).await?;
+    if !seals::insert(&mut tx, &next.seal).await? {
+        return Ok(false);
+    }
+    rollups.write(&mut tx).await?;
+    crash::point("before_seal_commit");
     tx.commit().await?;
-    Ok(added && has_more)
+    crash::point("after_seal_commit");
+    Ok(next.has_more)
+}
+
+/// A seal to add.
+struct NextSeal {
+    seal: Seal,
+    /// The launches that it covers.
+    ended: Vec<FinishedLaunch>,
+    /// Whether there is more to seal than it covers.
+    has_more: bool,
 }
 
 /// Returns the first rows from `since` to before `until`, and the end of the span that they fill. They are at most `max`, or all rows
@@ -106,8 +126,8 @@ async fn first_rows<T>(
     Ok((read(tx, since, end, i64::MAX).await?, end))
 }
 
-/// Returns the seal after the last one, and whether there is more to seal than it covers.
-async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> {
+/// Returns the seal after the last one.
+async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<NextSeal>> {
     let last = seals::newest(tx).await?;
     let end_before = last.as_ref().map_or(Timestamp::FIRST, |last| last.until_at);
     let late_from = last.as_ref().and_then(|last| late_from(last, now));
@@ -173,5 +193,9 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
         hash: ChainHash::of(&[]),
     };
     seal.hash = hash_of(before, &seal);
-    Ok(Some((seal, has_more)))
+    Ok(Some(NextSeal {
+        seal,
+        ended,
+        has_more,
+    }))
 }

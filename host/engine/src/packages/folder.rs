@@ -272,9 +272,17 @@ async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Chan
             packages::withdraw(&mut tx, ctx.host, name).await?;
             name
         }
-        Change::Rejected { name, error, .. } => {
-            packages::reject(&mut tx, ctx.host, name, error, now).await?;
-            events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
+        Change::Rejected {
+            name,
+            digest,
+            error,
+            ..
+        } => {
+            let file = (digest.as_ref(), error.as_str());
+            // Hosts with the same file are one event.
+            if packages::reject(&mut tx, ctx.host, name, file, now).await? {
+                events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
+            }
             name
         }
     };

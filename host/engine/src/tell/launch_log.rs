@@ -200,6 +200,7 @@ impl LaunchLog {
                 subject,
                 launch_id,
                 detail,
+                ..
             } = event;
             let span = log_spans::decision(Some(subject), *launch_id);
             match kind {

@@ -21,13 +21,13 @@ use crate::error::Result;
 use crate::service::{Next, Service};
 use campanile_control::traces_endpoint::TracesEndpoint;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchId, MessageId, RunId};
+use campanile_model::ids::{LaunchId, MessageId};
 use campanile_model::text::printable_line;
 use campanile_sandbox::{
     Delivered, DeliveryCall, OutboxMessage, Secrets, StopSignal, deliver, grants_to,
 };
-use campanile_store::Db;
-use campanile_store::traces::{self, TracedLaunch, TracedRun};
+use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::{Db, runs, task_runs};
 use spans::{EndedLaunch, Span, spans};
 
 /// The longest time of one request.
@@ -140,23 +140,20 @@ pub(crate) async fn export_waiting(ctx: &Ctx) -> usize {
 /// Reads the spans of ended launches.
 async fn read(db: &Db, launches: &[LaunchId]) -> Result<Vec<Span>> {
     let mut tx = db.read().await?;
-    let ended = traces::launches(&mut tx, launches).await?;
-    let newest = traces::newest_runs(&mut tx, launches).await?;
-    let lost = traces::lost_runs(&mut tx, launches).await?;
-    let calls = traces::calls(&mut tx, launches).await?;
+    let ended = history::ended(&mut tx, launches).await?;
+    let mut runs = runs::of_launches(&mut tx, launches).await?;
+    let calls = task_runs::traced(&mut tx, launches).await?;
     drop(tx);
-    let whole = |launch: TracedLaunch| EndedLaunch {
-        launch,
+    let whole = |decided: DecidedLaunch| EndedLaunch {
+        decided,
         runs: Vec::new(),
         calls: Vec::new(),
     };
-    let ended = ended.into_iter().map(|launch| (launch.id, whole(launch)));
+    let ended = ended.into_iter().map(|it| (it.launch.id, whole(it)));
     let mut ended: BTreeMap<LaunchId, EndedLaunch> = ended.collect();
-    // Sorted by their numbers.
-    let runs = newest.into_iter().chain(lost).map(|run| (run.id, run));
-    let runs: BTreeMap<RunId, TracedRun> = runs.collect();
-    for (id, run) in runs {
-        if let Some(ended) = ended.get_mut(&id.launch()) {
+    runs.sort_unstable_by_key(|run| run.id);
+    for run in runs {
+        if let Some(ended) = ended.get_mut(&run.launch_id) {
             ended.runs.push(run);
         }
     }

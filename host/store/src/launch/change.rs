@@ -78,6 +78,44 @@ pub struct NewClaim {
 }
 
 impl NewLaunch {
+    /// Returns the decision at `now` to launch a slot of a schedule at this revision. Callers replace the fields in which theirs
+    /// differs.
+    pub fn of_slot(
+        (schedule_id, schedule_revision): (ScheduleId, i64),
+        package: String,
+        (kind, slot): (LaunchKind, Timestamp),
+        now: Timestamp,
+    ) -> NewLaunch {
+        NewLaunch {
+            id: LaunchId::of(schedule_id, slot, kind),
+            schedule_id,
+            schedule_revision,
+            kind,
+            scheduled_time: slot,
+            utc_offset: 0,
+            last_scheduled_time: slot,
+            slot_count: 1,
+            decision: Decision::Launched,
+            reason: None,
+            overlaps: None,
+            retry_of: None,
+            package,
+            proposed: false,
+            priority: 5,
+            group_name: None,
+            run_on: None,
+            digest: None,
+            context: None,
+            args: None,
+            overlap: None,
+            backfill_id: None,
+            interval_start: slot,
+            fire_time: slot,
+            decided_by: None,
+            decided_at: now,
+        }
+    }
+
     /// Returns the last slot and the number of slots of a range; `None` for a single slot.
     pub(super) fn range(&self) -> Option<(Timestamp, i64)> {
         (self.slot_count > 1).then_some((self.last_scheduled_time, self.slot_count))

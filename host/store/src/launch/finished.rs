@@ -32,6 +32,9 @@ pub struct FinishedLaunch {
     /// Whether an operator asked for it as a retry: then it counts for its slot.
     #[serde(skip)]
     pub is_retry: bool,
+    /// When it left the queue, if it was queued.
+    #[serde(skip)]
+    pub opened_at: Option<Timestamp>,
 }
 
 impl FinishedLaunch {
@@ -47,7 +50,7 @@ macro_rules! finished_launch_columns {
     () => {
         "id, schedule_id, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
             coalesce(slot_count, 1) AS slot_count, kind, status, reason, package, digest, attempts, recoveries, fire_time,
-            decided_at, started_at, finished_at, failure, message, retry_of IS NOT NULL AS is_retry"
+            decided_at, started_at, finished_at, failure, message, retry_of IS NOT NULL AS is_retry, opened_at"
     };
 }
 pub(crate) use finished_launch_columns;

@@ -124,6 +124,7 @@ mod tests {
             kind,
             status,
             scheduled_time: day(days),
+            decided_at: day(days),
             finished_at: (!UNFINISHED.contains(&status)).then(|| day(days)),
             backfill_id: None,
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::decision::{Rules, ScheduleRule};
 use crate::ctx::Ctx;
 use crate::error::Result;
+use campanile_control::rules::leaf::SealedLaunches;
 use campanile_control::settings::RetentionLimits;
 use campanile_control::stored::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::{Policies, Policy};
 use campanile_store::retention::{self, NewestSlots, OldLaunch, SchedulePolicies};
-use campanile_store::{DbError, Tx};
+use campanile_store::{DbError, Tx, seals};
 
 /// The pause after a page, as a multiple of the time of its statements.
 const PAUSE: u32 = 4;
@@ -134,7 +135,12 @@ impl Pass {
         let by_schedule = matches!(self.stage, Stage::Schedules(_));
         let candidates = page.iter();
         let candidates = candidates.filter(|launch| by_schedule || rules.is_candidate(launch));
-        let candidates: Vec<&OldLaunch> = candidates.collect();
+        let mut candidates: Vec<&OldLaunch> = candidates.collect();
+        if !candidates.is_empty() {
+            // The rollup counts launches when they're sealed.
+            let sealed = SealedLaunches::new(seals::newest(tx).await?.as_ref(), now);
+            candidates.retain(|launch| sealed.have(launch.id, launch.decided_at));
+        }
         let schedules: HashSet<ScheduleId> =
             candidates.iter().map(|launch| launch.schedule_id).collect();
         self.look_up(ctx, tx, &Vec::from_iter(schedules)).await?;

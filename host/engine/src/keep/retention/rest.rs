@@ -1,5 +1,5 @@
 //! Remove old rows besides launches: events, answers of the API, delivered messages, alerts, bytes of artifacts, counts of
-//! removed launches, sums of removed calls, days of package use, backfills, hosts.
+//! removed launches, sums of removed calls, periods of the rollup, days of package use, backfills, hosts.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
+use campanile_model::rollup::Period;
 use campanile_store::{
-    DbError, Tx, alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals,
-    task_use,
+    DbError, Tx, alert_messages, alerts, api_answers, outbox, removed_launches, retention, rollup,
+    seals, task_use,
 };
 
 /// The events, counts, hosts and artifacts of one transaction.
@@ -39,6 +40,17 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     let remove = async |tx: &mut Tx| api_answers::remove_old(tx, before, BATCH).await;
     if is_full(batch(chores::write(ctx).await?, remove).await?) {
         return Ok(true);
+    }
+    for period in Period::ALL {
+        let before = period.oldest(now);
+        let remove = async |tx: &mut Tx| {
+            let schedules = rollup::remove_schedules(tx, *period, before, BATCH).await?;
+            let packages = rollup::remove_packages(tx, *period, before, BATCH).await?;
+            Ok(schedules.max(packages))
+        };
+        if is_full(batch(chores::write(ctx).await?, remove).await?) {
+            return Ok(true);
+        }
     }
     if let Some(age) = limits.counts {
         let counts = remove_counts(ctx, now.minus(age)).await?;

@@ -18,7 +18,9 @@ use campanile_model::clock::Timestamp;
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
 use campanile_model::text::printable;
 use campanile_model::trace_context::TraceContext;
-use campanile_store::traces::{TracedCall, TracedLaunch, TracedRun};
+use campanile_store::history::DecidedLaunch;
+use campanile_store::runs::RunRow;
+use campanile_store::task_runs::TracedCall;
 
 /// The most characters of a message. The record has all of it.
 const MESSAGE_CHARS_MAX: usize = 500;
@@ -41,21 +43,21 @@ pub(crate) struct Span {
 /// A launch with its runs and calls.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndedLaunch {
-    pub(crate) launch: TracedLaunch,
+    pub(crate) decided: DecidedLaunch,
     /// The earliest first.
-    pub(crate) runs: Vec<TracedRun>,
+    pub(crate) runs: Vec<RunRow>,
     pub(crate) calls: Vec<TracedCall>,
 }
 
 /// Returns the spans of a launch, each after its parent; none when its caller does not sample its trace.
 pub(crate) fn spans(ended: &EndedLaunch) -> Vec<Span> {
-    let launch = &ended.launch;
-    let context = TraceContext::of_launch(launch.id, launch.caller_traceparent);
+    let (decided, launch) = (&ended.decided, &ended.decided.launch);
+    let context = TraceContext::of_launch(launch.id, decided.caller_traceparent);
     if !context.is_sampled() {
         return Vec::new();
     }
-    let mut spans = vec![of_launch(launch, context), decide(launch, context)];
-    let opened_at = launch.opened_at.unwrap_or(launch.decided_at);
+    let mut spans = vec![of_launch(decided, context), decide(decided, context)];
+    let opened_at = decided.opened_at.unwrap_or(launch.decided_at);
     let mut claimable_at = opened_at.max(launch.fire_time);
     for run in &ended.runs {
         let number = run.id.number();
@@ -75,7 +77,7 @@ pub(crate) fn spans(ended: &EndedLaunch) -> Vec<Span> {
         let calls = ended.calls.iter().filter(|call| call.run == run.id);
         spans.extend(calls.map(|call| call_span(call, of_run)));
         if run.status == RunStatus::Lost {
-            let at = run.finished_at;
+            let at = end(run);
             spans.push(Span {
                 attributes: vec![
                     ("campanile.run.number", json!(number)),
@@ -88,17 +90,24 @@ pub(crate) fn spans(ended: &EndedLaunch) -> Vec<Span> {
                 )
             });
         }
-        claimable_at = run.finished_at;
+        claimable_at = end(run);
     }
     spans
 }
 
-fn of_launch(launch: &TracedLaunch, context: TraceContext) -> Span {
+/// Returns when a run of an ended launch ended.
+fn end(run: &RunRow) -> Timestamp {
+    run.finished_at.unwrap_or(run.started_at)
+}
+
+fn of_launch(decided: &DecidedLaunch, context: TraceContext) -> Span {
+    let launch = &decided.launch;
     let has_failed = matches!(
         launch.status,
         LaunchStatus::Failed | LaunchStatus::Abandoned | LaunchStatus::Unknown
     );
-    let caller = launch.caller_traceparent;
+    let caller = decided.caller_traceparent;
+    let end = launch.finished_at.unwrap_or(launch.decided_at);
     Span {
         parent: caller.map(TraceContext::span_id),
         attributes: vec![
@@ -118,16 +127,16 @@ fn of_launch(launch: &TracedLaunch, context: TraceContext) -> Span {
         ..span(
             (context, None),
             format!("launch {}", launch.schedule),
-            (launch.decided_at, launch.finished_at),
+            (launch.decided_at, end),
         )
     }
 }
 
-fn decide(launch: &TracedLaunch, context: TraceContext) -> Span {
-    let at = launch.decided_at;
+fn decide(decided: &DecidedLaunch, context: TraceContext) -> Span {
+    let (launch, at) = (&decided.launch, decided.launch.decided_at);
     Span {
         attributes: vec![
-            ("campanile.host", json!(launch.decided_by)),
+            ("campanile.host", json!(decided.host)),
             ("campanile.scheduled_time", json!(launch.scheduled_time)),
         ],
         ..span(
@@ -138,7 +147,7 @@ fn decide(launch: &TracedLaunch, context: TraceContext) -> Span {
     }
 }
 
-fn run_span(run: &TracedRun, (of_run, launch): (TraceContext, TraceContext)) -> Span {
+fn run_span(run: &RunRow, (of_run, launch): (TraceContext, TraceContext)) -> Span {
     let has_failed = matches!(run.status, RunStatus::Failed | RunStatus::Lost);
     Span {
         attributes: vec![
@@ -152,7 +161,7 @@ fn run_span(run: &TracedRun, (of_run, launch): (TraceContext, TraceContext)) -> 
         ..span(
             (of_run, Some(launch)),
             format!("run {}", run.id.number()),
-            (run.started_at, run.finished_at),
+            (run.started_at, end(run)),
         )
     }
 }
@@ -212,51 +221,40 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+    use campanile_model::ids::{ArtifactDigest, LaunchId, LaunchKind, RunId, ScheduleId};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_micros(second * 1_000_000)
     }
 
-    fn launch() -> TracedLaunch {
-        let schedule = ScheduleId(uuid::Uuid::from_u128(1));
-        TracedLaunch {
-            id: LaunchId::of(schedule, at(10), LaunchKind::Schedule),
-            schedule: "nightly".to_owned(),
-            package: "guests".to_owned(),
-            digest: None,
-            kind: LaunchKind::Schedule,
-            status: LaunchStatus::Failed,
-            reason: None,
-            scheduled_time: at(10),
-            fire_time: at(12),
-            decided_by: Some("a".to_owned()),
-            decided_at: at(11),
-            opened_at: None,
-            finished_at: at(40),
-            failure: Some(FailureKind::Failed),
-            message: Some("no\u{1b}[31m".to_owned()),
-            attempts: 2,
-            recoveries: 1,
-            caller_traceparent: None,
-        }
+    fn launch() -> DecidedLaunch {
+        let id = LaunchId::of(
+            ScheduleId(uuid::Uuid::from_u128(1)),
+            at(10),
+            LaunchKind::Schedule,
+        );
+        let launch = json!({
+            "id": id, "schedule": "nightly", "scheduled_time": at(10), "scheduled_local": "", "last_scheduled_time": at(10),
+            "slot_count": 1, "kind": "schedule", "decision": "launched", "status": "failed", "package": "guests", "priority": 5,
+            "run_id": null, "attempts": 2, "recoveries": 1, "fire_time": at(12), "decided_at": at(11), "finished_at": at(40),
+            "failure": "failed", "message": "no\u{1b}[31m", "schedule_revision": 1, "newest_revision": 1, "decided_by": "a", "args": null
+        });
+        serde_json::from_value(launch).unwrap()
     }
 
-    fn run(number: i64, status: RunStatus, from: i64, to: i64) -> TracedRun {
-        TracedRun {
-            id: RunId::of(launch().id, number),
-            status,
-            host: "a".to_owned(),
-            started_at: at(from),
-            finished_at: at(to),
-            failure: None,
-            message: Some("it stopped".to_owned()),
-        }
+    fn run(number: i64, status: RunStatus, from: i64, to: i64) -> RunRow {
+        let launch = launch().launch;
+        let run = json!({
+            "id": RunId::of(launch.id, number), "launch_id": launch.id, "schedule": "nightly", "scheduled_time": at(10),
+            "status": status, "is_recovery": number > 1, "package": "guests", "digest": ArtifactDigest::of(b"guests"),
+            "schedule_revision": 1, "host": "a", "started_at": at(from), "finished_at": at(to), "message": "it stopped"
+        });
+        serde_json::from_value(run).unwrap()
     }
 
     fn call(number: i64, task: &str, attempt: i64) -> TracedCall {
         TracedCall {
-            run: RunId::of(launch().id, number),
+            run: RunId::of(launch().launch.id, number),
             task: task.to_owned(),
             attempt,
             succeeded: attempt > 1,
@@ -268,9 +266,9 @@ mod tests {
         }
     }
 
-    fn ended(launch: TracedLaunch) -> EndedLaunch {
+    fn ended(decided: DecidedLaunch) -> EndedLaunch {
         EndedLaunch {
-            launch,
+            decided,
             runs: vec![
                 run(1, RunStatus::Lost, 13, 20),
                 run(2, RunStatus::Failed, 25, 40),
@@ -323,7 +321,7 @@ mod tests {
     fn a_launch_belongs_to_the_trace_of_its_caller_and_is_left_out_when_that_is_not_sampled() {
         let caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let of = |caller: &str| {
-            spans(&ended(TracedLaunch {
+            spans(&ended(DecidedLaunch {
                 caller_traceparent: Some(caller.parse().unwrap()),
                 ..launch()
             }))
