@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use self::origins::Origins;
 use self::settings::{Entry, Group, Table, YEAR, check_host_name};
 use crate::environment;
 use campanile_control::rules::alert_rule::AlertSettings;
@@ -30,6 +31,7 @@ use campanile_store::InvalidDatabaseUrl;
 
 mod alerts;
 mod kinds;
+mod origins;
 mod own_paths;
 mod secret_commands;
 mod secrets;
@@ -95,6 +97,8 @@ pub struct Config {
     pub secrets: BTreeMap<String, SecretSource>,
     /// The rules for alerts, and their channels.
     pub alerts: AlertSettings,
+    /// The keys that aren't left at their defaults.
+    origins: Origins,
 }
 
 /// The flags of the command line. `None` leaves the choice to the environment, the file and the defaults.
@@ -137,8 +141,11 @@ impl Config {
         let home = path.parent().unwrap_or(Path::new(""));
         let read = Config::read(&path.display().to_string(), &text, home, &env);
         let mut config = read.map_err(|error| error.to_string())?;
+        let origins = origins::of_file(&config, &text);
+        config.origins = origins.map_err(|error| error.to_string())?;
         config.file = file;
         config.override_with(flags, &env)?;
+        origins::note_overrides(&mut config.origins, flags, &env);
         Ok(config)
     }
 
@@ -377,6 +384,7 @@ impl Config {
             policy: Policy::of(&mut top, home)?,
             secrets,
             alerts,
+            origins: Origins::default(),
         };
         top.finish()?;
         Ok(config)

@@ -287,6 +287,10 @@ impl Command {
                 "schedule import",
                 "run it with --database; or write the entries into a schedules file, and apply it with `campanile schedule reconcile`",
             ),
+            Command::Stats(stats) if stats.prometheus => (
+                "stats --prometheus",
+                "read `/metrics` of the host: it has these metrics, and those of the host itself",
+            ),
             Command::Doctor => (
                 "doctor",
                 "it checks the machine on which it runs: run it with --database on the machine of the host; `campanile health` asks the host itself",

@@ -1,8 +1,8 @@
-//! Spans and numbers with bounds, enforced on every way in: options, request bodies, queries and tool arguments. Texts are bounded where
-//! they are used: notes by `check_note`, the arguments of assistants by the bounds of `mcp` in the server.
+//! Spans, numbers and texts with bounds, enforced on every way in: options, request bodies, queries and tool arguments.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
+use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -90,6 +90,63 @@ impl<const MIN: i64, const MAX: i64> JsonSchema for Number<MIN, MAX> {
     }
 }
 
+/// Text with a length between two bounds in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text<const MIN_CHARS: usize, const MAX_CHARS: usize>(String);
+
+/// Why a person changes something, for the record.
+pub type Note = Text<0, 2_000>;
+
+impl<const MIN_CHARS: usize, const MAX_CHARS: usize> Text<MIN_CHARS, MAX_CHARS> {
+    pub const CHARS_MAX: usize = MAX_CHARS;
+
+    /// Checks the length of a text.
+    ///
+    /// # Errors
+    ///
+    /// Returns a clause saying which lengths are allowed.
+    pub fn check(text: &str) -> Result<(), String> {
+        let chars = text.chars().count();
+        if (MIN_CHARS..=MAX_CHARS).contains(&chars) {
+            Ok(())
+        } else {
+            Err(format!(
+                "must have {MIN_CHARS} to {MAX_CHARS} characters, not {chars}"
+            ))
+        }
+    }
+}
+
+impl<const MIN_CHARS: usize, const MAX_CHARS: usize> FromStr for Text<MIN_CHARS, MAX_CHARS> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::check(text).map(|()| Text(text.to_owned()))
+    }
+}
+
+impl<const MIN_CHARS: usize, const MAX_CHARS: usize> Display for Text<MIN_CHARS, MAX_CHARS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl<const MIN_CHARS: usize, const MAX_CHARS: usize> Deref for Text<MIN_CHARS, MAX_CHARS> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+as_text!(
+    Text<MIN_CHARS, MAX_CHARS>,
+    const MIN_CHARS: usize,
+    const MAX_CHARS: usize;
+    "minLength": MIN_CHARS,
+    "maxLength": MAX_CHARS
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +176,22 @@ mod tests {
         for json in ["0", "501", "\"7\"", "1.5", "null"] {
             assert!(serde_json::from_str::<Limit>(json).is_err(), "{json}");
         }
+    }
+    #[test]
+    fn a_text_has_bounds_as_json_as_text_and_in_the_schema() {
+        type Word = Text<1, 3>;
+        let word: Word = "ééé".parse().unwrap();
+        assert_eq!(serde_json::to_string(&word).unwrap(), "\"ééé\"");
+        assert_eq!(serde_json::from_str::<Word>("\"ééé\"").unwrap(), word);
+        for (text, chars) in [("", 0), ("abcd", 4)] {
+            let why = text.parse::<Word>().unwrap_err();
+            assert_eq!(why, format!("must have 1 to 3 characters, not {chars}"));
+            let json = format!("\"{text}\"");
+            let error = serde_json::from_str::<Word>(&json).unwrap_err();
+            assert!(error.to_string().starts_with(&why), "{error}");
+        }
+        let schema = schemars::schema_for!(Word);
+        let bounds = ["minLength", "maxLength"].map(|key| schema.get(key).and_then(Value::as_u64));
+        assert_eq!(bounds, [Some(1), Some(3)]);
     }
 }

@@ -3,6 +3,7 @@
 pub mod alerts;
 pub mod backfills;
 pub mod bulk;
+pub mod bulk_launches;
 pub mod definition;
 pub mod files;
 pub mod hosts;

@@ -5,6 +5,7 @@ pub mod failure_feed;
 pub mod forecast;
 pub mod health;
 pub mod overview;
+pub mod rollups;
 pub mod statistics;
 pub mod symptom;
 pub mod use_statistics;

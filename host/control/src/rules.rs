@@ -5,3 +5,4 @@ pub mod lateness;
 pub mod leaf;
 pub mod plan;
 pub mod recovery_rules;
+pub mod rollup;

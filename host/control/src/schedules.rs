@@ -3,6 +3,5 @@
 pub mod calendar;
 pub mod definition;
 pub mod program_args;
-pub mod schedule_defaults;
 pub mod schedule_search;
 pub mod schedules_file;

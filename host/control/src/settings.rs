@@ -59,6 +59,30 @@ pub struct Settings {
     pub traces: Option<TracesEndpoint>,
 }
 
+words! {
+    /// Where a value of the configuration comes from.
+    ConfigOrigin {
+        Default => "default",
+        File => "file",
+        Environment => "environment",
+        Flag => "flag",
+    }
+}
+
+/// A key of the configuration with its value, as a person sees it: without secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigKey {
+    /// Empty for the top of the file.
+    pub table: String,
+    pub key: String,
+    /// As TOML writes it; none for a key without a value.
+    pub value: Option<String>,
+    /// The value that it has unless it is set; none if that is not the same everywhere.
+    pub default: Option<String>,
+    pub origin: ConfigOrigin,
+    pub meaning: String,
+}
+
 /// Where to get a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {

@@ -1,9 +1,10 @@
 //! Types written in JSON as the text they're displayed as and parsed from.
 
-/// Implements serde's traits and the JSON schema for types having `Display` and `FromStr`. Constant generics follow.
+/// Implements serde's traits and the JSON schema for types having `Display` and `FromStr`. Constant generics follow, then
+/// what the schema says besides the type, such as `; "maxLength": 9`.
 #[macro_export]
 macro_rules! as_text {
-    ($type:ty $(, const $generic:ident: $kind:ty)*) => {
+    ($type:ty $(, const $generic:ident: $kind:ty)* $(; $($key:literal: $bound:expr),*)?) => {
         impl<$(const $generic: $kind),*> serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -28,7 +29,7 @@ macro_rules! as_text {
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string" })
+                schemars::json_schema!({ "type": "string" $($(, $key: $bound)*)? })
             }
         }
     };

@@ -5,6 +5,7 @@
 //! | ids             | BLOB of 16 bytes                | UUID          |
 //! | [`Timestamp`]   | INTEGER, microseconds from 1970 | TIMESTAMPTZ   |
 //! | SHA-256         | BLOB of 32 bytes                | BYTEA         |
+//! | histograms      | BLOB of some bytes              | BYTEA         |
 //! | words           | TEXT                            | TEXT          |
 //! | labels          | TEXT, separated by commas       | TEXT          |
 //! | namespaces      | TEXT, without `@` and `/`       | TEXT          |
@@ -21,6 +22,7 @@ use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId, TokenHash};
 use crate::labels::Labels;
 use crate::namespace::Namespace;
+use crate::rollup::{DurationBuckets, LagBuckets, Period};
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
     AlertKind, AlertMessageKind, AlertStatus, BackfillStatus, Decision, EndReason, EventKind,
@@ -101,6 +103,7 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     OrphanCause,
     Role,
     Channel,
+    Period,
 );
 
 column!(str, String, |labels| labels.to_string(), |text| Labels::stored(text);
@@ -121,6 +124,11 @@ column!([u8], Vec<u8>, |hash| hex::decode(&hash.0)?, |bytes| Self(hex::encode(by
     ChainHash,
     InputHash,
     TokenHash,
+);
+
+column!([u8], Vec<u8>, |buckets| buckets.to_bytes(), |bytes| Self::read(bytes).ok_or("these bytes are no histogram")?;
+    DurationBuckets,
+    LagBuckets,
 );
 
 /// The launch and the number of a run.

@@ -312,6 +312,7 @@ impl<L: Loader> PluginsFolder<L> {
         let gone = before.map(|(name, _)| Change::Gone(name));
         let rejected = rejected.map(|(name, error)| Change::Rejected {
             name,
+            digest: None,
             error,
             kept: None,
         });
@@ -407,6 +408,7 @@ impl<L: Loader> PluginsFolder<L> {
                 if known.rejected.as_ref() != Some(&rejection) {
                     scan.found.push_back(Change::Rejected {
                         name: name.clone(),
+                        digest: rejection.digest.clone(),
                         error,
                         kept,
                     });

@@ -174,7 +174,7 @@ impl Manifest {
     /// connection.
     pub fn missing_grants(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut missing = self.ungranted_requests(grants);
-        missing.retain(|request| !request.kind.is_checked_at_use);
+        missing.retain(|request| !request.is_checked_at_use());
         missing
     }
 

@@ -104,6 +104,8 @@ pub enum Change<A = Artifact> {
     /// The file or its sidecar cannot be used. Reported once until either changes.
     Rejected {
         name: String,
+        /// That of the file, if it was read.
+        digest: Option<ArtifactDigest>,
         error: String,
         /// The version that stays active, if there is one.
         kept: Option<ArtifactDigest>,
@@ -124,7 +126,9 @@ impl<A> fmt::Display for Change<A> {
             Change::Restored(active) => write!(f, "restored {active:?}"),
             Change::Removed(old) => write!(f, "removed {old:?}"),
             Change::Gone(name) => write!(f, "the file of {} is gone", printable_line(name)),
-            Change::Rejected { name, error, kept } => {
+            Change::Rejected {
+                name, error, kept, ..
+            } => {
                 write!(f, "rejected {}", printable_line(name))?;
                 if let Some(kept) = kept {
                     write!(f, ", keeping {}", kept.short())?;
@@ -294,6 +298,7 @@ mod tests {
     fn a_rejection_is_one_line_for_any_file_name() {
         let change = Change::<()>::Rejected {
             name: "n\nl".to_owned(),
+            digest: None,
             error: "a\nWARN forged".to_owned(),
             kept: None,
         };

@@ -94,6 +94,11 @@ impl Request {
         (self.kind.name, &self.what)
     }
 
+    /// Whether only the calls that use it are denied without a grant, and not every call of the package.
+    pub fn is_checked_at_use(&self) -> bool {
+        self.kind.is_checked_at_use
+    }
+
     /// Returns a sentence that says that the request is not granted.
     pub fn need(&self) -> String {
         let need = self.kind.need(&self.parts);

@@ -84,6 +84,16 @@ impl<'t> Document<'t> {
         Ok(document)
     }
 
+    /// Whether the file sets `key` in the table with this dotted name; empty for the top of the file.
+    pub fn sets(&self, table: &str, key: &str) -> bool {
+        let names = table.split('.').filter(|name| !name.is_empty());
+        let mut found = Some(&*self.root);
+        for name in names {
+            found = found.and_then(|table| table.get(name)?.as_object());
+        }
+        found.is_some_and(|table| table.get(key).is_some_and(|value| !value.is_null()))
+    }
+
     /// Returns the top of the file.
     pub fn section(&self) -> Section<'_> {
         self.section_at(String::new(), 0, Some(&self.root), self.toml.as_ref())

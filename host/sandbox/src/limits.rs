@@ -239,6 +239,16 @@ pub struct Share {
 }
 
 impl Share {
+    /// Whether the amounts are milliseconds.
+    pub fn is_time(&self) -> bool {
+        self.resource.spec().unit == Unit::Time
+    }
+
+    /// Whether the amounts are bytes.
+    pub fn is_bytes(&self) -> bool {
+        self.resource.spec().unit == Unit::Bytes
+    }
+
     /// Whether at least 80 % of the limit was used: a warning is due.
     pub fn is_close(&self) -> bool {
         self.used.saturating_mul(5) >= self.limit.saturating_mul(4) && self.used > 0

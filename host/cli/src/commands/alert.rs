@@ -105,11 +105,12 @@ impl Alert {
             Alert::Deliveries { question, limit } => common.print_some(question, limit.limit).await,
             Alert::Test { channel } => test(common, &channel).await,
             Alert::Silence { order, by } => {
-                let silence = common.order("", &order, &*by.by).await?;
-                let (id, until) = (silence.id, silence.until_at);
-                let text =
-                    format!("silenced until {until}; `campanile alert unsilence {id}` ends it");
-                common.print_report(&silence, &text)
+                let silences = common.order("", &order, &*by.by).await?;
+                let lines = silences.iter().map(|silence| {
+                    let Silence { id, until_at, .. } = silence;
+                    format!("silenced until {until_at}; `campanile alert unsilence {id}` ends it")
+                });
+                common.print_report(&silences, &Vec::from_iter(lines).join("\n"))
             }
             Alert::Unsilence { id, by } => {
                 let order = EndSilence::default();

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::package::signing;
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, failed, refused};
+use campanile_control::questions::record::GetCheckpoint;
 use campanile_control::reports::verify::{self, AuditReport, Checkpoint, Verify};
 use campanile_model::text::{counted, printable_line};
 use campanile_package::signature::signature_path;
@@ -124,18 +125,10 @@ async fn verified(common: &Common, wanted: Verify) -> Result<AuditReport> {
     Ok(verify::audit(&db, span, checkpoint, now).await?)
 }
 
-/// Returns the newest link of the chain; none while nothing is sealed.
-async fn newest(common: &Common) -> Result<Option<Checkpoint>> {
-    if let Some(client) = common.client()? {
-        return client.get(&["audit", "checkpoint"]).send().await;
-    }
-    Ok(verify::checkpoint(&common.open().await?).await?)
-}
-
 /// Write the newest link of the chain to `file`, and sign it if a key is given.
 async fn export(common: &Common, file: PathBuf, key: Option<PathBuf>) -> Result {
     let secret = key.as_deref().map(signing::secret_key).transpose()?;
-    let Some(checkpoint) = newest(common).await? else {
+    let Some(checkpoint) = common.ask("", &GetCheckpoint {}).await? else {
         return Err(failed!("nothing is sealed yet, so there is no checkpoint")
             .hint("a host seals rows a minute after their decision: run `campanile serve`, and try again then"));
     };

@@ -1,7 +1,5 @@
 //! `campanile backfill`: list, follow and cancel backfills.
 
-mod progress;
-
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -10,6 +8,7 @@ use tokio::signal::unix::SignalKind;
 use super::follow::is_served;
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result};
+use crate::progress::Line;
 use crate::{Common, Limit, signals, watch};
 use campanile_control::orders::backfills::CancelBackfill;
 use campanile_control::questions::schedules::{GetBackfill, ListBackfills};
@@ -19,10 +18,11 @@ use campanile_model::ids::BackfillId;
 use campanile_model::text::counted;
 use campanile_store::backfills::Backfill;
 use campanile_store::{BackfillStatus, DbError, Tx, packages, schedules};
-use progress::Progress;
 
 /// The least time between two reads of a backfill.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
+/// The least time between two lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause after a reading is this many times as long as the reading, because a large backfill counts many launches.
 const READ_SHARE: u32 = 20;
 
@@ -181,6 +181,43 @@ async fn until_finished(
         }
         last_obstacle = obstacle;
         tokio::time::sleep(READ_INTERVAL.max(started.elapsed() * READ_SHARE)).await;
+    }
+}
+
+/// The progress of a backfill on stderr: a bar on a terminal, a line every few seconds elsewhere.
+struct Progress {
+    is_quiet: bool,
+    /// The bar of a terminal.
+    bar: Line,
+    /// Elsewhere: the last line, and when it was printed.
+    last: Option<(Instant, String)>,
+}
+
+impl Progress {
+    fn new(is_quiet: bool) -> Progress {
+        Progress {
+            is_quiet,
+            bar: Line::parts(0),
+            last: None,
+        }
+    }
+
+    fn show(&mut self, record: &BackfillRecord) {
+        let count = |slots: i64| u64::try_from(slots).unwrap_or_default();
+        let text = progress_text(record);
+        if self.bar.is_drawn() {
+            self.bar.grow(count(record.row.slots));
+            self.bar.set(count(slots_finished(record)));
+            self.bar.say(&text);
+        } else if !self.is_quiet {
+            let is_due = self.last.as_ref().is_none_or(|(printed_at, printed)| {
+                printed_at.elapsed() >= LINE_INTERVAL && *printed != text
+            });
+            if is_due {
+                output::print_message(&text);
+                self.last = Some((Instant::now(), text));
+            }
+        }
     }
 }
 

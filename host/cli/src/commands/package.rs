@@ -12,7 +12,7 @@ use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, approval_key, watch};
 use campanile_control::orders::packages::{
-    Approve, DecisionRequest, Reject, RemovePackage, RollBack,
+    ActivationRequest, Approve, DecisionRequest, Reject, RemovePackage, RollBack,
 };
 use campanile_control::questions::packages::{GetPackage, ListPackages};
 use campanile_control::records::package::DecisionReport;
@@ -33,12 +33,12 @@ pub(crate) enum Package {
     /// Show what changes from one version to another
     Diff(compare::Compare),
     /// Activate the pending version, or one that was rejected; its grants do not change
-    Approve(Pending),
+    Approve(Activation),
     /// Reject the pending version, until it is approved or the file changes
     Reject(Pending),
     /// Activate a former version, and reject the file in the folder until it is approved or changes
     #[command(mut_arg("digest", |digest| digest.long("to").help(FORMER)))]
-    Rollback(Pending),
+    Rollback(Activation),
     /// Remove a package whose file is gone: its schedules end, and its code leaves the database
     Remove {
         /// The package's name: its file name without .wasm
@@ -72,6 +72,16 @@ pub(crate) struct Pending {
     by: By,
 }
 
+#[derive(Args)]
+pub(crate) struct Activation {
+    /// The package's name: its file name without .wasm
+    name: String,
+    #[command(flatten)]
+    decision: ActivationRequest,
+    #[command(flatten)]
+    by: By,
+}
+
 impl Package {
     pub async fn run(self, common: &Common) -> Result {
         match self {
@@ -82,13 +92,13 @@ impl Package {
             }
             Package::Show { name } => common.print_answer(&name, &GetPackage {}).await,
             Package::Diff(compare) => compare.run(common).await,
-            Package::Approve(Pending { name, decision, by }) => {
+            Package::Approve(Activation { name, decision, by }) => {
                 common.print(&common.order(&name, &Approve(decision), &*by.by).await?)
             }
             Package::Reject(Pending { name, decision, by }) => {
                 common.print(&common.order(&name, &Reject(decision), &*by.by).await?)
             }
-            Package::Rollback(Pending { name, decision, by }) => {
+            Package::Rollback(Activation { name, decision, by }) => {
                 common.print(&common.order(&name, &RollBack(decision), &*by.by).await?)
             }
             Package::Remove { name, order, by } => remove(common, &name, order, &by.by).await,

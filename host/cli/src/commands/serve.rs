@@ -28,8 +28,11 @@ use campanile_package::{
     Packages, PluginsFolder, UploadFolder, foreign_files,
 };
 use campanile_sandbox::{Sandbox, raise_descriptor_limit};
-use campanile_server::{App, Listen, Server, Tls};
+use campanile_server::{App, Listen, Server, SignIn, Tls, Uploads};
 use campanile_store::{Db, DbError};
+
+/// The package `hello`, which the first page of a new installation offers.
+pub(crate) static HELLO: &[u8] = include_bytes!("../../assets/hello.wasm");
 
 /// The first and the longest pause between two attempts to open the database.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -80,11 +83,12 @@ impl Serve {
         let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
         let rules = rules(&config, loader.sandbox());
-        let uploads = config
-            .server
-            .upload
-            .then(|| UploadFolder::open(&files.plugins, Arc::clone(&loader), rules.clone()));
-        let uploads = uploads.transpose().map_err(Failure::misconfigured)?;
+        let uploads = UploadFolder::open(&files.plugins, Arc::clone(&loader), rules.clone());
+        let uploads = Uploads {
+            folder: uploads.map_err(Failure::misconfigured)?,
+            takes_all: config.server.upload,
+            hello: HELLO,
+        };
         let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules);
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
@@ -109,9 +113,12 @@ impl Serve {
             tokio::spawn(manager.report(engine.serving(), stopping.clone()));
         }
         let api = api(&server, tls, &config, (&engine, uploads), &stopping).await;
+        let (api, sign_in) = api.unzip();
         let lines = async {
             if is_read(self.log_format) {
-                first_lines::print(&db, &files.plugins, engine.serving()).await;
+                let sign_in = sign_in.flatten();
+                let link = || sign_in.map(|sign_in| sign_in.offer(clock.now()));
+                first_lines::print(&db, &files.plugins, engine.serving(), link).await;
                 live_line::draw(&db, &clock, &engine, stopping.clone()).await;
             }
         };
@@ -130,14 +137,14 @@ impl Serve {
     }
 }
 
-/// Start the API. If another process has its address, the host runs without the API.
+/// Start the API, which can sign a browser in. If another process has its address, the host runs without the API.
 async fn api(
     server: &Server,
     tls: Option<Tls>,
     config: &Config,
-    (engine, uploads): (&Arc<Engine>, Option<UploadFolder>),
+    (engine, uploads): (&Arc<Engine>, Uploads),
     stopping: &watch::Receiver<bool>,
-) -> Option<JoinHandle<()>> {
+) -> Option<(JoinHandle<()>, Option<SignIn>)> {
     let bound = match campanile_server::bind(server, tls).await {
         Ok(bound) => bound?,
         Err(why) => {
@@ -160,15 +167,18 @@ async fn api(
     }
     let app = App {
         engine: Arc::clone(engine),
+        configuration: config.keys(),
         settings: settings(config),
         stopping: stopping.clone(),
-        uploads,
+        uploads: Some(uploads),
         machine_notes: {
             let config = config.clone();
             Arc::new(move || machine_notes(&config))
         },
     };
-    Some(tokio::spawn(campanile_server::serve(bound, app)))
+    let sign_in = bound.sign_in.clone();
+    let api = tokio::spawn(campanile_server::serve(bound, app));
+    Some((api, sign_in))
 }
 
 /// Returns what an operator should look at on this machine. Blocks.

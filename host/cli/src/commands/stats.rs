@@ -5,7 +5,6 @@ use campanile_control::reports::health;
 use clap::Args;
 
 use super::serve;
-use crate::client;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
 
@@ -45,7 +44,7 @@ pub(crate) struct Stats {
     limit: i64,
     /// Print metrics of the record in Prometheus' text format, for node_exporter's textfile collector; `/metrics` of a host has more
     #[arg(long, conflicts_with_all = ["by", "schedule", "since", "json"])]
-    prometheus: bool,
+    pub(crate) prometheus: bool,
     /// With `--prometheus`: how many schedules get their own metrics, the first ones by name
     #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "prometheus", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     schedules: u32,
@@ -157,12 +156,6 @@ impl Stats {
     }
 
     async fn print_metrics(&self, common: &Common) -> Result {
-        if common.client()?.is_some() {
-            let instead =
-                "read `/metrics` of the host: it has these metrics, and those of the host itself";
-            let command = "`campanile stats --prometheus`";
-            return Err(client::needs_database(command, instead));
-        }
         let (mut tx, now) = common.read_with_time().await?;
         let metrics = RecordMetrics::read(&mut tx, now, self.schedules).await?;
         output::print_line(metrics.text().trim_end())

@@ -370,6 +370,7 @@ fn printed_settings_read_back_the_same_and_hold_no_password() {
     assert_eq!(
         Config {
             file: None,
+            origins: Origins::default(),
             ..config
         },
         again

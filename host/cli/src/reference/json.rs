@@ -126,7 +126,7 @@ impl Shapes {
             self.view::<AlertDetail>("alert resolve"),
             self.view::<Vec<AlertMessageRow>>("alert deliveries"),
             self.view::<TestReport>("alert test"),
-            self.view::<Silence>("alert silence"),
+            self.view::<Vec<Silence>>("alert silence"),
             self.view::<Silence>("alert unsilence"),
             self.view::<Vec<Silence>>("alert silences"),
             self.view::<Vec<PackageRecord>>("package list"),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admin::schedule_admin::{Result, ScheduleError, check_note, did_you_mean};
-use crate::rules::alert_rule::{Pattern, RECORD};
+use crate::admin::schedule_admin::{Result, ScheduleError, did_you_mean};
+use crate::rules::alert_rule::RECORD;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::status::AlertMessageKind;
@@ -96,14 +96,9 @@ pub async fn resolve(tx: &mut Tx, id: AlertId, by: &str, now: Timestamp) -> Resu
 /// Silence the alerts that match, from now on. Return the silence.
 ///
 /// # Errors
-/// When a pattern has no form of one, or a name that nothing has, or the time is zero.
+/// When a pattern without `*` is a name that nothing has, or the time is zero.
 pub async fn silence(tx: &mut Tx, wanted: WantedSilence<'_>, now: Timestamp) -> Result<Silence> {
-    for pattern in [wanted.subject, wanted.rule].into_iter().flatten() {
-        let read = pattern.parse::<Pattern>();
-        read.map_err(|what| ScheduleError::Invalid(format!("the pattern {what}")))?;
-    }
     check_names(tx, &wanted).await?;
-    check_note(wanted.note)?;
     if wanted.span.is_zero() {
         let why = "a silence of no time ends at once: give a longer time";
         return Err(ScheduleError::Invalid(why.to_owned()));

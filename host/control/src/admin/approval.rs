@@ -11,8 +11,9 @@
 //! Nothing here touches a folder. A decision wakes the hosts, and they follow it with their next scan (`folder.rs`).
 
 pub mod diff;
+pub mod ungranted;
 
-use crate::admin::schedule_admin::{check_note, nearest_package};
+use crate::admin::schedule_admin::nearest_package;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
@@ -246,7 +247,7 @@ pub async fn approve(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    let (row, before) = begin(tx, name, attribution).await?;
+    let (row, before) = begin(tx, name).await?;
     let approved = match (pending_version(&row, digest), digest) {
         (Err(error), Some(wanted)) => {
             let prefix = prefix(wanted)?;
@@ -284,7 +285,7 @@ pub async fn reject(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    let (row, before) = begin(tx, name, attribution).await?;
+    let (row, before) = begin(tx, name).await?;
     let pending = pending_version(&row, digest)?;
     let earlier = package_versions::decision(tx, name, &pending).await?;
     let is_rejection = |earlier: &package_versions::RecordedDecision| {
@@ -319,7 +320,7 @@ pub async fn roll_back(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    let (row, before) = begin(tx, name, attribution).await?;
+    let (row, before) = begin(tx, name).await?;
     let before = before.ok_or_else(|| never_active(&row))?;
     let versions = package_versions::of_package(tx, name).await?;
     let former = match to {
@@ -359,14 +360,12 @@ pub async fn roll_back(
     decided(tx, row, digest, Some(before)).await
 }
 
-/// Begin a decision: check its note, lock the package, and return it with its active version. Without one, it has a pending
+/// Begin a decision: lock the package, and return it with its active version. Without one, it has a pending
 /// version.
 async fn begin(
     tx: &mut Tx,
     name: &str,
-    attribution: Attribution<'_>,
 ) -> Result<(PackageRow, Option<ArtifactDigest>), PackageError> {
-    check_note(attribution.note).map_err(|error| PackageError::refused(error.to_string(), ""))?;
     let Some(row) = packages::lock(tx, name).await? else {
         return Err(unknown(tx, name).await?);
     };

@@ -20,8 +20,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::rules::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
+use crate::schedules::definition;
 use crate::schedules::program_args::stored;
-use crate::schedules::{definition, schedule_defaults};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_model::json_text::{JsonObject, text_of};
@@ -38,10 +38,9 @@ use campanile_store::{BackfillStatus, Db, DbError, Decision, Origin, Tx, backfil
 
 pub(crate) use add::holders;
 use add::{KnownPackages, check, refuse_nothing_ahead};
-pub use add::{add, add_all};
+pub use add::{add, add_all, check_new};
 use args::{check_args, check_launch_args, form_of};
 pub use campanile_package::ScheduleDefinition;
-pub(crate) use cursor::move_text;
 pub use cursor::{CursorReset, CursorResets, RefusedReset, reset_cursor, reset_cursors};
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, check_edit, edit, rename, skip};
@@ -107,7 +106,7 @@ pub async fn revise(
         next_slot,
         ..state.clone()
     };
-    let defaults = schedule_defaults::recorded(tx).await?;
+    let defaults = definition::recorded_defaults(tx).await?;
     let definition = revision(wanted, (state.id, number), &defaults, now);
     store_revision(tx, &definition, &revised).await?;
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
@@ -218,19 +217,6 @@ pub(crate) async fn cancel_backfill(
 ) -> Result<(), DbError> {
     backfills::finish(tx, id, BackfillStatus::Cancelled, now).await?;
     events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
-}
-
-/// The longest note of a person, in characters.
-const NOTE_CHARS_MAX: usize = 2_000;
-
-/// Refuse a note that is too long for events and lists.
-pub(crate) fn check_note(note: Option<&str>) -> Result {
-    match note {
-        Some(note) if note.chars().nth(NOTE_CHARS_MAX).is_some() => Err(ScheduleError::Invalid(
-            format!("the note has more than {NOTE_CHARS_MAX} characters; write a shorter one"),
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Launch a schedule now, whatever its slots are.

@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::alert_admin::{self, AlertDetail, TestReport, WantedSilence};
-use crate::bounds::AnySpan;
+use crate::bounds::{AnySpan, Note};
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::{Nothing, id};
 use crate::problem::{ErrorCode, Problem};
+use crate::rules::alert_rule::Pattern;
 use campanile_model::access::Role;
 use campanile_store::Tx;
 use campanile_store::alerts::Silence;
@@ -59,23 +60,28 @@ impl Order for EndSilence {
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 #[serde(deny_unknown_fields)]
 pub struct NewSilence {
-    /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters
+    /// Only alerts of schedules, hosts or packages with one of these names; `*` stands for any characters
     #[cfg_attr(feature = "clap", arg(value_name = "SUBJECT"))]
-    pub subject: Option<String>,
+    #[serde(default)]
+    pub subjects: Vec<Pattern>,
     /// Only alerts of rules with this name; `*` stands for any characters
     #[cfg_attr(feature = "clap", arg(long, value_name = "RULE"))]
-    pub rule: Option<String>,
+    pub rule: Option<Pattern>,
     /// How long, such as 2h
     #[cfg_attr(feature = "clap", arg(long = "for", value_name = "SPAN"))]
     #[serde(rename = "for")]
     pub span: AnySpan,
     /// Why, for the record
     #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
-    pub note: Option<String>,
+    pub note: Option<Note>,
 }
 
+/// Maximum number of subjects of one request.
+pub const SUBJECTS_MAX: usize = 100;
+
 impl Order for NewSilence {
-    type Output = Silence;
+    /// One for each subject.
+    type Output = Vec<Silence>;
 
     const ENDPOINT: Endpoint = Endpoint::post(
         "add_silence",
@@ -86,15 +92,30 @@ impl Order for NewSilence {
     .created();
 
     async fn run(&self, _: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
-        let wanted = WantedSilence {
-            rule: self.rule.as_deref(),
-            subject: self.subject.as_deref(),
-            rules: &desk.settings.alerts.rule_names(),
-            note: self.note.as_deref(),
-            span: self.span.0,
-            by: desk.by,
-        };
-        Ok(alert_admin::silence(tx, wanted, desk.now).await?)
+        if self.subjects.len() > SUBJECTS_MAX {
+            let message = format!("`subjects` has more than {SUBJECTS_MAX}");
+            return Err(Problem::new(ErrorCode::InvalidArgument, message)
+                .hint("use a pattern with `*`, or do it in parts"));
+        }
+        let subjects = self.subjects.iter().map(|subject| Some(subject.as_str()));
+        let subjects = Vec::from_iter(subjects);
+        let mut silences = Vec::with_capacity(subjects.len());
+        for subject in if subjects.is_empty() {
+            vec![None]
+        } else {
+            subjects
+        } {
+            let wanted = WantedSilence {
+                rule: self.rule.as_ref().map(Pattern::as_str),
+                subject,
+                rules: &desk.settings.alerts.rule_names(),
+                note: self.note.as_deref(),
+                span: self.span.0,
+                by: desk.by,
+            };
+            silences.push(alert_admin::silence(tx, wanted, desk.now).await?);
+        }
+        Ok(silences)
     }
 }
 

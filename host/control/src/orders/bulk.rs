@@ -4,8 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::schedule_admin;
+use crate::bounds::Note;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::{ErrorCode, Problem};
+use crate::question::{Question, Read};
 use crate::schedules::schedule_search::{ScheduleState, Search};
 use campanile_model::access::Role;
 use campanile_model::text::counted;
@@ -57,19 +59,19 @@ pub struct BulkReport {
     pub done: String,
 }
 
-impl Order for BulkQuery {
-    type Output = BulkCount;
+impl Question for BulkQuery {
+    type Answer = BulkCount;
 
-    const ENDPOINT: Endpoint = Endpoint::post(
+    const ENDPOINT: Endpoint = Endpoint::get(
         "count_schedules",
         "/api/v1/bulk/count",
-        (Role::Operator, Scope::Installation),
+        Scope::Installation,
         "Count the schedules of a filter that a change of many would touch",
-    );
+    )
+    .role(Role::Operator)
+    .cost(5);
 
-    const IS_REHEARSAL: bool = true;
-
-    async fn run(&self, _: &str, _: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
+    async fn ask(&self, _: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
         let is_paused = self.change == BulkChange::Resume;
         let mut names = names(tx, self.q.as_deref(), self.state, is_paused).await?;
         if names.is_empty() {
@@ -84,7 +86,8 @@ impl Order for BulkQuery {
             is_complete: names.len() == count,
             count,
             names,
-        })
+        }
+        .into())
     }
 }
 
@@ -98,7 +101,7 @@ pub struct BulkPause {
     pub state: Option<ScheduleState>,
     /// How many the client has counted. With another number nothing is changed.
     pub count: usize,
-    pub note: Option<String>,
+    pub note: Option<Note>,
     /// When they resume by themselves.
     pub until: Option<GivenTime>,
 }

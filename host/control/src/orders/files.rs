@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::schedule_admin::ScheduleDefinition;
+use crate::bounds::Text;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::orders::definition::Definition;
 use crate::problem::{ErrorCode, Problem};
@@ -13,8 +14,8 @@ use campanile_model::access::Role;
 use campanile_package::quota::check_group;
 use campanile_store::Tx;
 
-/// Maximum length of a file's name.
-const FILE_CHARS_MAX: usize = 1_000;
+/// Name of a schedules file.
+pub type FileName = Text<1, 1_000>;
 
 /// The schedules of a file.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +29,7 @@ pub struct SchedulesFile {
 #[serde(deny_unknown_fields)]
 pub struct NamedFile {
     /// The name of the file, for the record and for messages.
-    pub file: String,
+    pub file: FileName,
     pub schedules: Vec<Definition>,
 }
 
@@ -37,11 +38,6 @@ impl NamedFile {
     fn wanted(&self, desk: &Desk<'_>) -> Result<Vec<ScheduleDefinition>, Problem> {
         let file = &self.file;
         let refused = |why: String| Problem::new(ErrorCode::InvalidArgument, why);
-        if !(1..=FILE_CHARS_MAX).contains(&file.chars().count()) {
-            return Err(refused(format!(
-                "`file` must have 1 to {FILE_CHARS_MAX} characters"
-            )));
-        }
         let wanted = self.schedules.iter().cloned().map(ScheduleDefinition::from);
         let wanted = Vec::from_iter(wanted);
         for ScheduleDefinition { name, policies, .. } in &wanted {

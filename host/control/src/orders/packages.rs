@@ -3,8 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::approval::{self, Attribution};
+use crate::admin::approval::ungranted::check_granted;
+use crate::admin::approval::{self, Attribution, PackageError, VersionChange};
 use crate::admin::package_removal::{self, RemovedPackage};
+use crate::bounds::Note;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use crate::records::package::DecisionReport;
@@ -37,27 +39,54 @@ impl Order for RemovePackage {
     }
 }
 
-/// A decision about a version.
+/// A decision against a version.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRequest {
+    /// The first digits of the version's digest
+    #[cfg_attr(feature = "clap", arg(long, value_name = "DIGEST"))]
+    pub digest: Option<String>,
+    /// Why, for the record
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
+    pub note: Option<Note>,
+}
+
+/// A decision that makes a version active.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
+#[serde(deny_unknown_fields)]
+pub struct ActivationRequest {
     /// The first digits of the version's digest; needed to approve when several versions are possible
     #[cfg_attr(feature = "clap", arg(long, value_name = "DIGEST"))]
     pub digest: Option<String>,
     /// Why, for the record
     #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
-    pub note: Option<String>,
+    pub note: Option<Note>,
+    /// Activate it although it asks for what its sidecar does not grant: calls that need it are denied
+    #[cfg_attr(feature = "clap", arg(long))]
+    #[serde(default)]
+    pub anyway: bool,
+}
+
+impl ActivationRequest {
+    /// Refuses a version asking for what isn't granted, unless that's meant.
+    fn check(&self, package: &str, change: &VersionChange) -> Result<(), PackageError> {
+        if self.anyway {
+            return Ok(());
+        }
+        check_granted(package, change)
+    }
 }
 
 /// Declares an order for each decision about a version.
 macro_rules! decisions {
-    ($($(#[$doc:meta])* $order:ident: $id:literal, $path:literal, $summary:literal, $decide:path, $done:literal;)*) => {$(
+    ($($(#[$doc:meta])* $order:ident($request:ty): $id:literal, $path:literal, $summary:literal, $decide:path $(, $check:ident)?, $done:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         #[schemars(transparent)]
-        pub struct $order(pub DecisionRequest);
+        pub struct $order(pub $request);
 
         impl Order for $order {
             type Output = DecisionReport;
@@ -76,6 +105,7 @@ macro_rules! decisions {
                     key: desk.key()?,
                 };
                 let decided = $decide(tx, name, self.0.digest.as_deref(), by, desk.now).await?;
+                $(self.0.$check(name, &decided)?;)?
                 Ok(DecisionReport::new(name.to_owned(), $done, decided))
             }
         }
@@ -84,12 +114,12 @@ macro_rules! decisions {
 
 decisions! {
     /// Activate the pending version, or one that was rejected.
-    Approve: "approve_version", "/api/v1/packages/{name}/approve", "Activate the pending version, or one that was rejected",
-        approval::approve, "approved";
+    Approve(ActivationRequest): "approve_version", "/api/v1/packages/{name}/approve", "Activate the pending version, or one that was rejected",
+        approval::approve, check, "approved";
     /// Reject the pending version.
-    Reject: "reject_version", "/api/v1/packages/{name}/reject", "Reject the pending version",
+    Reject(DecisionRequest): "reject_version", "/api/v1/packages/{name}/reject", "Reject the pending version",
         approval::reject, "rejected";
     /// Activate a former version.
-    RollBack: "roll_back_package", "/api/v1/packages/{name}/rollback", "Activate a former version",
-        approval::roll_back, "rolled_back";
+    RollBack(ActivationRequest): "roll_back_package", "/api/v1/packages/{name}/rollback", "Activate a former version",
+        approval::roll_back, check, "rolled_back";
 }

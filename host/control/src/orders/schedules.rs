@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::admin::schedule_admin::{self, CursorReset, CursorResets};
+use crate::bounds::Note;
 use crate::order::{Desk, Endpoint, Order, Scope};
 use crate::problem::Problem;
 use crate::records::launch::TriggerReport;
@@ -39,7 +40,7 @@ fn changed(schedule: &str, done: &'static str) -> ChangeReport<'static> {
 pub struct Pause {
     /// Why, for the record
     #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
-    pub note: Option<String>,
+    pub note: Option<Note>,
     /// Resume by itself at this time, such as 2027-01-31T08:00:00Z
     #[cfg_attr(feature = "clap", arg(long, value_name = "TIME"))]
     pub until: Option<GivenTime>,

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::schedules::{Since, page, since};
 use crate::bounds::{Limit, limit};
 use crate::order::{Desk, Endpoint, Scope};
-use crate::question::{Page, Question, Read, paged};
+use crate::question::{Page, Question, Read, paged, plain};
 use crate::reports::statistics::{self, ScheduleStatistics, Statistics};
 use crate::reports::use_statistics::{
     DayStatistics, PackageStatistics, day_statistics, package_statistics,
 };
+use crate::reports::verify::{self, Checkpoint};
 use campanile_model::ids::EventId;
 use campanile_model::namespace::Namespace;
 use campanile_store::events::{self, Event};
@@ -82,6 +83,26 @@ impl ListEvents {
             answer: rows,
             next: next.map(|id| id.to_string()),
         })
+    }
+}
+
+plain! {
+    /// Show the newest hash of the chain over the record.
+    GetCheckpoint;
+}
+
+impl Question for GetCheckpoint {
+    type Answer = Option<Checkpoint>;
+
+    const ENDPOINT: Endpoint = Endpoint::get(
+        "get_checkpoint",
+        "/api/v1/audit/checkpoint",
+        Scope::Installation,
+        "Return the newest hash of the chain over the record; null while nothing is sealed",
+    );
+
+    async fn ask(&self, _: &str, _: &Desk<'_>, tx: &mut Tx) -> Read<Self::Answer> {
+        Ok(verify::checkpoint(tx).await?.into())
     }
 }
 

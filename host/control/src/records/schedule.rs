@@ -16,7 +16,7 @@ use campanile_model::namespace::split;
 use campanile_model::read_by_parts;
 use campanile_package::Manifest;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
-use campanile_schedule::rule::{HashKey, Rule, Warning};
+use campanile_schedule::rule::{HashKey, Rule, RuleText, Warning};
 use campanile_store::launch::{self, LaunchRow};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx, packages};
@@ -86,13 +86,11 @@ read_by_parts!(ScheduleDetail { schedule } {
     launches: Vec<LaunchRow>,
 });
 
-/// The slots that a [`Redefinition`] shows.
+/// The slots that a [`RulePreview`] shows.
 pub const SLOTS_PREVIEWED: usize = 5;
 
-/// The effect that a new definition of a schedule would have.
-pub struct Redefinition {
-    /// How it differs from the present definition.
-    pub differences: Vec<Difference>,
+/// What a rule means.
+pub struct RulePreview {
     /// The rule in plain English.
     pub explanation: String,
     pub notes: Vec<String>,
@@ -101,6 +99,13 @@ pub struct Redefinition {
     pub without_slots: Option<String>,
     /// The next slots, each with the time on the clock of its zone.
     pub slots: Vec<(Timestamp, String)>,
+}
+
+/// The effect that a new definition of a schedule would have.
+pub struct Redefinition {
+    /// How it differs from the present definition.
+    pub differences: Vec<Difference>,
+    pub rule: RulePreview,
     pub is_paused: bool,
 }
 
@@ -217,16 +222,52 @@ impl Redefinition {
     ) -> Result<Redefinition, ScheduleError> {
         let rule = schedule_admin::check_edit(tx, row, wanted, now).await?;
         let current = schedule_admin::read(&row.definition)?;
-        let slots = slots(row, &rule, &wanted.policies, None, now).take(SLOTS_PREVIEWED);
+        let slots = slots(row, &rule, &wanted.policies, None, now);
         Ok(Redefinition {
             differences: differences(&current, wanted),
+            rule: RulePreview::new(&rule, slots, now),
+            is_paused: !row.state.enabled,
+        })
+    }
+}
+
+impl RulePreview {
+    fn new(rule: &Rule, slots: impl Iterator<Item = Timestamp>, now: Timestamp) -> RulePreview {
+        let slots = slots.take(SLOTS_PREVIEWED);
+        RulePreview {
             explanation: rule.explanation(),
             notes: rule.notes().to_vec(),
             warnings: rule.warnings(now),
-            without_slots: without_slots(&rule),
+            without_slots: without_slots(rule),
             slots: slots.map(|slot| (slot, rule.local_text(slot))).collect(),
-            is_paused: !row.state.enabled,
-        })
+        }
+    }
+
+    /// Returns what the rule of a new schedule would mean. Its hashed values come with the schedule's id, so other ones stand for them.
+    ///
+    /// # Errors
+    ///
+    /// When the rule is wrong, or contradicts the policies.
+    pub fn of_new(
+        rule: &RuleText,
+        policies: &Policies,
+        now: Timestamp,
+    ) -> Result<RulePreview, ScheduleError> {
+        let rule = Rule::parse(rule, HashKey::NONE)?;
+        policies.check(&rule)?;
+        let (mut last, mut made) = (now, 0);
+        let slots = std::iter::from_fn(|| {
+            last = policies.next_slot(&rule, last, made)?;
+            made += 1;
+            Some(last)
+        });
+        let mut preview = RulePreview::new(&rule, slots, now);
+        if is_hashed(&rule) {
+            let note =
+                "hashed values differ for each schedule: this one's are known once it's added";
+            preview.notes.push(note.to_owned());
+        }
+        Ok(preview)
     }
 }
 

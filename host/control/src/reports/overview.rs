@@ -299,14 +299,20 @@ pub fn has_failed(status: LaunchStatus) -> bool {
 }
 
 impl Trouble {
-    /// Returns the newest failed launch of its schedules, among the newest decisions.
-    pub fn newest_failure(&self, recent: &[RecentLaunch]) -> Option<LaunchId> {
-        let is_own = |id: ScheduleId| self.schedules.iter().any(|(own, _)| *own == id);
+    /// Returns the newest failed launch of each of its schedules, among the newest decisions, newest first.
+    pub fn newest_failures(&self, recent: &[RecentLaunch]) -> Vec<LaunchId> {
+        let mut newest: HashMap<ScheduleId, &RecentLaunch> = HashMap::new();
         let failed = recent.iter().filter(|launch| has_failed(launch.status));
-        let newest = failed
-            .filter(|launch| is_own(launch.schedule_id))
-            .max_by_key(|launch| launch.finished_at);
-        newest.map(|launch| launch.id)
+        for launch in failed {
+            let is_newer = |other: &&RecentLaunch| other.finished_at < launch.finished_at;
+            if newest.get(&launch.schedule_id).is_none_or(is_newer) {
+                newest.insert(launch.schedule_id, launch);
+            }
+        }
+        let own = self.schedules.iter().filter_map(|(id, _)| newest.get(id));
+        let mut own = Vec::from_iter(own.copied());
+        own.sort_by_key(|launch| Reverse((launch.finished_at, launch.id)));
+        own.iter().map(|launch| launch.id).collect()
     }
 }
 

@@ -22,7 +22,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash};
 use campanile_model::time_text::GivenTime;
 use campanile_model::words;
-use campanile_store::{Db, DbError, packages, seals};
+use campanile_store::{Db, DbError, Tx, packages, seals};
 
 /// The most faults that a report lists.
 const FAULTS_MAX: usize = 1_000;
@@ -233,7 +233,7 @@ pub async fn audit(
     checkpoint: Option<&Checkpoint>,
     now: Timestamp,
 ) -> Result<AuditReport, Problem> {
-    let newest = self::checkpoint(db).await?;
+    let newest = self::checkpoint(&mut db.read().await?).await?;
     refuse_other(newest.as_ref(), checkpoint)?;
     let verification = verify(db, span, checkpoint, now).await?;
     Ok(AuditReport {
@@ -265,10 +265,9 @@ fn refuse_other(
 }
 
 /// Returns the newest link of the chain; none while nothing is sealed.
-pub async fn checkpoint(db: &Db) -> Result<Option<Checkpoint>, DbError> {
-    let mut tx = db.read().await?;
-    let first = seals::page(&mut tx, 0, 1).await?.into_iter().next();
-    let newest = seals::newest(&mut tx).await?;
+pub async fn checkpoint(tx: &mut Tx) -> Result<Option<Checkpoint>, DbError> {
+    let first = seals::page(tx, 0, 1).await?.into_iter().next();
+    let newest = seals::newest(tx).await?;
     Ok(first.zip(newest).map(|(first, newest)| Checkpoint {
         first: first.hash,
         number: newest.number,

@@ -1,9 +1,16 @@
-//! Reads a stored revision of a schedule.
+//! Reads stored revisions of schedules, and the policies for those that set none.
 
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::schedules::Revision;
+use campanile_store::{DbError, Tx, schedule_defaults};
+
+/// Returns the default policies for a revision being written, ignoring any stored by another version and unreadable to this one.
+pub async fn recorded_defaults(tx: &mut Tx) -> Result<Policies, DbError> {
+    let stored = schedule_defaults::get(tx).await?.unwrap_or_default();
+    Ok(serde_json::from_str(&stored).unwrap_or_default())
+}
 
 /// Returns the definition in a revision, with its rule as text. It is enabled: a pause belongs to the state of a schedule.
 ///

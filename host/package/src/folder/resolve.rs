@@ -417,6 +417,7 @@ impl<A> KnownFiles<A> {
         self.rejected = Some(rejection);
         Some(Change::Rejected {
             name: name.to_owned(),
+            digest: None,
             error,
             kept: active.cloned(),
         })

@@ -28,12 +28,7 @@ impl Rule {
     /// Explain the rule in English, with numbers for `H`: `At 02:30 on Monday to Friday, in Europe/Paris.`
     pub fn explanation(&self) -> String {
         let mut text = match &self.shape {
-            Shape::Cron(cron) => {
-                let mut text = format!("{}, in {}.", cron.sentence(), self.timezone());
-                // Each sentence begins with an ASCII letter.
-                text[..1].make_ascii_uppercase();
-                text
-            }
+            Shape::Cron(cron) => format!("{}, in {}.", cron.sentence(), self.timezone()),
             Shape::Every(interval) => {
                 let anchor = self.local_text(Timestamp::from_micros(interval.anchor));
                 let clock = if interval.is_elapsed() {
@@ -70,10 +65,18 @@ impl Rule {
         }
         text
     }
+
+    /// Says when a cron rule fires, without its zone and exceptions: `At 02:30 on Monday to Friday`. None for other kinds of rule.
+    pub fn cron_sentence(&self) -> Option<String> {
+        match &self.shape {
+            Shape::Cron(cron) => Some(cron.sentence()),
+            _ => None,
+        }
+    }
 }
 
 impl CronRule {
-    /// Explain the expression without its zone: `at 02:30 on Monday to Friday in January`.
+    /// Explain the expression without its zone: `At 02:30 on Monday to Friday in January`.
     fn sentence(&self) -> String {
         let fields = &self.fields;
         let days = fields.days_text();
@@ -89,6 +92,8 @@ impl CronRule {
             let months = ranges(fields.month.bits, " to ", |month| MONTH.name_of(month));
             text += &format!(" in {}", joined(&months));
         }
+        // Each sentence begins with an ASCII letter.
+        text[..1].make_ascii_uppercase();
         text
     }
 }

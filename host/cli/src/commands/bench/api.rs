@@ -269,6 +269,7 @@ async fn start_server(
     };
     let app = App {
         engine: Arc::clone(&host.engine),
+        configuration: Vec::new(),
         settings: serve::settings(config),
         stopping,
         uploads: None,

@@ -12,7 +12,7 @@ use tokio::task::block_in_place;
 
 use super::{BenchHost, add_schedules, big, every, lag, scratch_db};
 use crate::commands::package::signing::read;
-use crate::commands::serve;
+use crate::commands::serve::{self, HELLO};
 use crate::config::Config;
 use crate::environment;
 use crate::output::{Failure, Record, Result, failed};
@@ -25,8 +25,6 @@ use campanile_package::SETTLE;
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_store::DatabaseUrl;
 
-/// The small package: a typed component made with the SDK.
-const SMALL: &[u8] = include_bytes!("../../../assets/hello.wasm");
 /// The number of starts of each kind; the report has their median.
 const STARTS: usize = 5;
 /// The number of small packages that are added, one after another.
@@ -99,7 +97,7 @@ impl Load {
         let host = BenchHost::start(&config, scratch_db(&config).await?, Mode::Auto).await?;
         let mut drops = Vec::new();
         for n in 0..DROPS {
-            let bytes = version(SMALL);
+            let bytes = version(HELLO);
             drops.push(host.add_package(&format!("small-{n}"), &bytes).await?);
         }
         let now = host.engine.clock().now();
@@ -170,7 +168,7 @@ fn starts_on(url: &DatabaseUrl, dir: &Path, packages: u32) -> Result<Starts> {
     let empty = median(start)?;
     for n in 0..packages {
         let path = plugins.join(format!("known-{n:03}.wasm"));
-        std::fs::write(path, version(SMALL)).map_err(Failure::failed)?;
+        std::fs::write(path, version(HELLO)).map_err(Failure::failed)?;
     }
     let cold = start()?;
     let warm = median(start)?;

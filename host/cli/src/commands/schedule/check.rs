@@ -9,7 +9,7 @@ use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
 use campanile_control::admin::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
 use campanile_control::orders::definition::Definition;
-use campanile_control::orders::files::{CheckFile, NamedFile};
+use campanile_control::orders::files::{CheckFile, FileName, NamedFile};
 use campanile_control::records::schedules_file::FileReport;
 use campanile_model::text::printable_line;
 use campanile_package::{files, schedule_reader};
@@ -32,7 +32,7 @@ pub(super) struct PrintedReport<'a> {
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
         let (file, wanted) = read_for(common, self.file)?;
-        let order = CheckFile(named_file(&file, &wanted));
+        let order = CheckFile(named_file(&file, &wanted)?);
         let report = common.order("", &order, "").await?;
         let is_accepted = report.refused.is_empty();
         let wanted = &wanted;
@@ -55,12 +55,13 @@ pub(crate) fn read_for(
 }
 
 /// Returns the body of a request about a schedules file.
-pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> NamedFile {
+pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> Result<NamedFile> {
     let schedules = wanted.iter().cloned().map(Definition::of_new);
-    NamedFile {
-        file: file.display().to_string(),
+    let name = file.display().to_string().parse::<FileName>();
+    Ok(NamedFile {
+        file: name.map_err(|why| refused!("the path of the schedules file {why}"))?,
         schedules: schedules.collect(),
-    }
+    })
 }
 
 fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {

@@ -21,7 +21,7 @@ pub(crate) struct Reconcile {
 impl Reconcile {
     pub(crate) async fn run(self, common: &Common) -> Result {
         let (file, wanted) = check::read_for(common, self.file)?;
-        let order = ReconcileFile(check::named_file(&file, &wanted));
+        let order = ReconcileFile(check::named_file(&file, &wanted)?);
         let report = common.order("", &order, &*self.by.by).await?;
         let wanted = &wanted;
         common.print(&PrintedReport { report, wanted })

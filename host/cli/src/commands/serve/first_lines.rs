@@ -11,14 +11,24 @@ use campanile_store::{Db, DbError};
 /// The schedules that are named.
 const NAMED_MAX: i64 = 3;
 
-/// Print the lines once `serving` holds true.
-pub(super) async fn print(db: &Db, plugins: &Path, mut serving: watch::Receiver<bool>) {
+/// Print the lines once `serving` holds true. `link` makes the address that signs a browser in, if there's one.
+///
+/// Stderr alone gets it, when it's a terminal: no log does, whichever way it goes.
+pub(super) async fn print(
+    db: &Db,
+    plugins: &Path,
+    mut serving: watch::Receiver<bool>,
+    link: impl FnOnce() -> Option<String>,
+) {
     if serving.wait_for(|serves| *serves).await.is_err() {
         return;
     }
     // The log reports a database that does not answer.
     if let Ok(next) = next(db).await {
         output::print_message!("{}", text(&next, plugins));
+    }
+    if let Some(link) = link() {
+        output::print_message!("{}", sign_in_text(&link));
     }
 }
 
@@ -42,6 +52,10 @@ fn text(next: &[NextSlot], plugins: &Path) -> String {
     format!(
         "{first}\nin another terminal, `campanile top` shows what the host does, and `campanile launch list` each launch; Ctrl-C stops the host"
     )
+}
+
+fn sign_in_text(link: &str) -> String {
+    format!("to sign a browser in, open this link within five minutes; it works once:\n  {link}")
 }
 
 #[cfg(test)]

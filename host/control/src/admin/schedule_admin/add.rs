@@ -9,7 +9,7 @@ use super::{
     Result, ScheduleDefinition, ScheduleError, check_args, form_of, known_package, next_slot_after,
     replace, revise, revision,
 };
-use crate::schedules::schedule_defaults;
+use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_package::{Manifest, context, names};
@@ -46,7 +46,7 @@ pub async fn add_all(
     let mut taken = holders(tx, &names).await?;
     let mut proposals = lock_yielding(tx, wanted, origin, &taken).await?;
     let mut packages = KnownPackages::default();
-    let defaults = schedule_defaults::recorded(tx).await?;
+    let defaults = definition::recorded_defaults(tx).await?;
     let mut results = Vec::with_capacity(wanted.len());
     let (mut added, mut news) = (Vec::new(), Vec::new());
     for wanted in wanted {
@@ -156,6 +156,18 @@ async fn prepare(
     }
     let (policies, history) = (&wanted.policies, History::default());
     Ok(next_slot_after(&rule, policies, &history, now, None))
+}
+
+/// Checks a schedule that an operator is about to add. Nothing is changed.
+///
+/// # Errors
+/// Those of [`add`].
+pub async fn check_new(tx: &mut Tx, wanted: &ScheduleDefinition, now: Timestamp) -> Result {
+    let holder = holders(tx, &[&wanted.name]).await?.remove(&wanted.name);
+    let (mut packages, id) = (KnownPackages::default(), ScheduleId::random());
+    let of_name = (Origin::Operator, holder);
+    prepare(tx, &mut packages, (wanted, id), of_name, now).await?;
+    Ok(())
 }
 
 fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {

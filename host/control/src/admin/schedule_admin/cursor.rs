@@ -2,7 +2,7 @@
 
 use super::{Result, ScheduleError, lock, next_slot, parse};
 use campanile_model::clock::Timestamp;
-use campanile_store::events::EventKind;
+use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Tx, changes, corrections, removed_launches};
 use serde::{Deserialize, Serialize};
@@ -46,14 +46,14 @@ pub async fn reset_cursor(
         revision: state.revision,
     };
     corrections::record_cursor_reset(tx, state.id, &moved).await?;
-    let detail = format!("by {}: {}", reset.by, move_text(&moved));
-    changes::record(tx, now, EventKind::CursorReset, name, &detail).await?;
+    let (by, from) = (reset.by, state.cursor_at);
+    let detail = format!("by {by}: from {from} to {to}");
+    let event = NewEvent {
+        moved: Some((from, to)),
+        ..NewEvent::new(EventKind::CursorReset, name, detail)
+    };
+    changes::record_event(tx, now, event).await?;
     Ok(to)
-}
-
-/// Says how far a cursor was moved. `audit verify` compares this with the event.
-pub(crate) fn move_text(reset: &corrections::CursorReset) -> String {
-    format!("from {} to {}", reset.from_at, reset.to_at)
 }
 
 /// What became of the schedules whose cursor is ahead of the clock.

@@ -28,7 +28,6 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Pause a schedule: no slot is decided until it is resumed. Runs continue, and queued launches stay queued.
 pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) -> Result {
-    super::check_note(pause.note)?;
     let schedule = lock(tx, name).await?;
     if let Some(until) = pause.until.filter(|until| *until <= now) {
         return Err(ScheduleError::PauseOver(until));

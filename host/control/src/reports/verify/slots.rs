@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{FaultKind, Span, Verification};
-use crate::admin::schedule_admin::move_text;
 use crate::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::corrections::{self, CursorReset};
-use campanile_store::events::{Event, EventKind};
+use campanile_store::events::Event;
 use campanile_store::schedules::Revision;
 use campanile_store::seals::{self, SlotRow, VerifiedSchedule};
 use campanile_store::{Db, DbError, Tx, history, removed_launches};
@@ -244,9 +243,8 @@ async fn resets(
         let mut has_event = is_removed;
         for name in names.iter().take_while(|_| !is_removed) {
             let events = history::events(tx, name, at, at).await?;
-            let is_it = |event: &Event| {
-                event.kind == EventKind::CursorReset && event.detail.ends_with(&move_text(&reset))
-            };
+            let moved = (Some(reset.from_at), Some(reset.to_at));
+            let is_it = |event: &Event| (event.from_at, event.to_at) == moved;
             has_event |= events.iter().any(is_it);
         }
         if has_event {
@@ -330,9 +328,8 @@ impl Comparison<'_> {
         let resets: Vec<&CursorReset> = self.definitions.resets_of(slot).collect();
         let why = resets.last().map(|reset| {
             format!(
-                "the cursor was reset at {}, {}",
-                reset.reset_at,
-                move_text(reset)
+                "the cursor was reset at {}, from {} to {}",
+                reset.reset_at, reset.from_at, reset.to_at
             )
         });
         let is_own_slot = self.definitions.is_slot_of(row.schedule_revision, slot);

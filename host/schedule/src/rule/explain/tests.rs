@@ -111,6 +111,9 @@ fn cron_rules_are_explained_in_english() {
     for (expression, english) in cases {
         let rule = cron(expression, "Europe/Paris").unwrap();
         assert_eq!(rule.explanation(), english, "`{expression}`");
+        let sentence = english.split_once(", in Europe/Paris.");
+        let sentence = sentence.map(|(sentence, _)| sentence.to_owned());
+        assert_eq!(rule.cron_sentence(), sentence, "`{expression}`");
     }
 }
 
