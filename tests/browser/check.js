@@ -167,7 +167,7 @@ async function hostileTexts() {
   const { launch } = await api("POST", "schedules/hostile/trigger", { context: { other: HOSTILE } });
   await ended(launch);
   await api("POST", "schedules/hostile/pause", { note: HOSTILE });
-  await api("POST", "silences", { rule: "failed*", subject: "hostile", for: "1h", note: HOSTILE });
+  await api("POST", "silences", { rule: "failed*", subjects: ["hostile"], for: "1h", note: HOSTILE });
   const row = await api("GET", `launches/${launch}`);
   return ["/schedules/hostile", "/schedules/hostile/edit", `/launches/${launch}`, `/runs/${row.run_id}`];
 }
@@ -188,6 +188,8 @@ try {
   await signIn(browser, "/schedules/broken?x=1");
   const paths = ["/", "/schedules", "/schedules/broken", "/schedules/broken/edit", "/schedules/broken/calendar", "/backfills"];
   paths.push("/launches", `/launches/${launch}`, "/plan", "/packages", "/packages/guests", "/hosts", "/events", "/alerts");
+  paths.push("/new-schedule", "/new-schedule?package=guests", "/schedules/broken/run");
+  paths.push("/search?q=broken", "/search?q=zzz", "/tokens", "/outbox", "/configuration", "/launches?schedule=broken");
   paths.push("/launches?status=nonsense", `/schedules?q=${encodeURIComponent(HOSTILE)}`, ...hostile);
   await everyPage(browser, paths);
   await byKeyboard(browser);

@@ -58,7 +58,7 @@ async function record() {
   const long = await trigger("thumbnails");
   await eventually("a run", async () => (await api("GET", `launches/${long}`)).status === "running");
   await eventually("an alert", async () => (await api("GET", "alerts")).some((alert) => alert.status === "firing"));
-  await api("POST", "silences", { rule: "late*", subject: "report", for: "2h", note: "it is paused" });
+  await api("POST", "silences", { rule: "late*", subjects: ["report"], for: "2h", note: "it is paused" });
   return {
     now: "/",
     schedules: "/schedules",

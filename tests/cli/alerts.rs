@@ -12,11 +12,14 @@ use campanile_tests::{HostProcess, PATIENCE, Place, is_signed, on_both_empty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::api::Api;
+use crate::browser::{Browser, token};
 use crate::site::{Site, eventually, keys, list, run, stop, text};
 
 on_both_empty!(
     an_alert_is_sent_shown_and_resolved,
     a_channel_is_tried,
+    a_channel_is_tried_on_its_page,
     a_silenced_alert_is_shown_and_not_sent,
     the_policy_expect_within_is_shown_without_a_rule,
     a_mail_is_encrypted_and_its_server_is_trusted,
@@ -176,15 +179,36 @@ async fn a_channel_is_tried(place: Place) {
     stop(&mut host);
 }
 
+async fn a_channel_is_tried_on_its_page(place: Place) {
+    let (port, received) = receiver();
+    let api = Api::of(site(place, port));
+    let operator = Browser::of(&api, &token(&api, "operator"));
+    assert!(operator.page("/alerts").contains("Send a test"));
+    let to = operator.done("/alerts", &[("do", "test_channel"), ("name", "ops")]);
+    let shown = operator.page(&to);
+    for part in ["Its answer is below.", "✓ answered 204"] {
+        assert!(shown.contains(part), "no `{part}`: {shown}");
+    }
+    assert_eq!(next(&received)["type"], "alert.test");
+    let unknown = operator.post("/alerts", &[("do", "test_channel"), ("name", "opps")]);
+    assert_eq!(unknown.status, 404, "{unknown:?}");
+    let viewer = Browser::of(&api, &token(&api, "viewer"));
+    let shown = viewer.page("/alerts");
+    assert!(
+        shown.contains("✓ answered 204") && !shown.contains("Send a test"),
+        "{shown}"
+    );
+}
+
 async fn a_silenced_alert_is_shown_and_not_sent(place: Place) {
     let (port, received) = receiver();
     let site = site(place, port);
     let mut host = site.serve();
     let silence = ["alert", "silence", "ba*", "--for", "1h", "--note", "repair"];
-    let silence = site.json(silence);
-    let id = text(&silence["id"]);
+    let silence = list(site.json(silence));
+    let id = text(&silence[0]["id"]);
     let shown = list(site.json(["alert", "silences"]));
-    assert_eq!(shown, [silence]);
+    assert_eq!(shown, silence);
     assert_eq!(shown[0]["note"], "repair");
     fs::write(site.plugin("bad.wasm"), "this is no package").expect("a file");
     assert_eq!(wait_for_status(&site, "firing")["notified_at"], Value::Null);
@@ -205,6 +229,9 @@ async fn a_silenced_alert_is_shown_and_not_sent(place: Place) {
         .assert_refused(&["matches no name"]);
     site.run(["alert", "silence", "--for", "0s"])
         .assert_refused(&["give a longer time"]);
+    let long = "x".repeat(2_001);
+    site.run(["alert", "silence", "--for", "1h", "--note", &long])
+        .assert_refused(&["must have 0 to 2000 characters, not 2001"]);
     stop(&mut host);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_tests::{Backend, Place, fresh_place, on_both_empty};
+use campanile_tests::{Backend, Place, fresh_place, on_both_empty, run_empty_case};
 use serde_json::{Value, json};
 
 use crate::site::{Site, eventually, keys, list, stop, text};
@@ -291,4 +291,35 @@ async fn a_launch_goes_to_the_host_with_its_labels() {
     assert!(runs.iter().all(|run| run["host"] == "gpu"), "{runs:#?}");
     stop(&mut plain);
     stop(&mut gpu);
+}
+
+/// Only hosts of one Postgres database serve together.
+#[test]
+fn a_file_that_two_hosts_reject_is_one_event() {
+    run_empty_case(Backend::Postgres, |place| async move {
+        let site = Site::new(place);
+        let hosts = ["one", "other"].map(|name| site.serve_with(&["--name", name]));
+        let rejections = || {
+            let events = list(site.json(["event", "list"]));
+            let rejected = events
+                .iter()
+                .filter(|event| event["kind"] == "package_rejected");
+            rejected.count()
+        };
+        // The file changes once.
+        for (times, text) in [(1, "this is no package"), (2, "nor is this one")] {
+            std::fs::write(site.plugin("bad.wasm"), text).expect("a file");
+            for host in &hosts {
+                eventually(|| {
+                    let lines = host.stderr_lines();
+                    let rejected = lines.iter().filter(|line| line.contains("rejected bad"));
+                    match rejected.count() {
+                        count if count == times => Ok(()),
+                        _ => Err(lines.join("\n")),
+                    }
+                });
+            }
+            assert_eq!(rejections(), times);
+        }
+    });
 }

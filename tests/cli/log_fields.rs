@@ -7,6 +7,7 @@ use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::api::raw;
+use crate::browser::encoded;
 use crate::site::{Site, stop, text};
 
 on_both_empty!(
@@ -52,6 +53,16 @@ fn get(address: SocketAddr, token: &Value) -> String {
     format!(
         "GET /api/v1/schedules HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
         text(&token["secret"])
+    )
+}
+
+/// Returns a request of a page with these fields.
+fn form(address: SocketAddr, path: &str, headers: &str, fields: &[(&str, &str)]) -> String {
+    let body = encoded(fields);
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/html\r\nConnection: close\r\n{headers}\
+        Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     )
 }
 
@@ -164,13 +175,24 @@ async fn a_filter_shows_the_lines_of_one_schedule_launch_or_principal(place: Pla
         site.wait_until_ended("ok", launch);
     }
     let address = address(&host);
-    for name in ["writer", "reader"] {
+    let [_, reader] = ["writer", "reader"].map(|name| {
         let token = site.json(["token", "create", name, "--role", "viewer"]);
         assert_eq!(raw(address, &get(address, &token)).status, 200);
-    }
+        text(&token["secret"])
+    });
     let answered = host.wait_for_line("answered the request");
     let wanted = "request{method=GET path=/api/v1/schedules principal=reader}: answered";
     assert!(answered.contains(wanted), "{answered}");
+    // A form refused without waiting for anything after its principal is proved.
+    let entered = raw(address, &form(address, "/login", "", &[("token", &reader)]));
+    let cookie = entered.header("set-cookie").expect("a cookie");
+    let cookie = cookie.split(';').next().expect("a value");
+    let headers = format!("Cookie: {cookie}\r\nSec-Fetch-Site: same-origin\r\n");
+    let pause = form(address, "/schedules/ok", &headers, &[("do", "pause")]);
+    assert_eq!(raw(address, &pause).status, 403);
+    let refused = host.wait_for_line("refused a request");
+    let wanted = "request{method=POST path=/schedules/ok principal=reader}: refused";
+    assert!(refused.contains(wanted), "{refused}");
     stop(&mut host);
     let log = host.stderr_lines();
     let about = |launch: &str| log.iter().filter(|line| line.contains(launch)).count();

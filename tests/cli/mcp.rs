@@ -386,8 +386,8 @@ async fn wrong_arguments_are_refused_by_name(place: Place) {
         ("plan", json!({"to": "yesterday"}), &["is not after"]),
         (
             "pause_schedule",
-            json!({"schedule": "ok", "note": "x".repeat(1_001)}),
-            &["`note`: it has more than 1000"],
+            json!({"schedule": "ok", "note": "x".repeat(2_001)}),
+            &["`note`: must have 0 to 2000 characters, not 2001"],
         ),
         (
             "pause_schedule",

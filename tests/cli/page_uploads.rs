@@ -149,6 +149,8 @@ async fn a_browser_uploads_a_file(place: Place) {
     let browser = Browser::of(&api, &token(&api, "approver"));
     let shown = browser.page("/packages");
     assert!(shown.contains("enctype=\"multipart/form-data\""), "{shown}");
+    let first = browser.page("/");
+    assert!(first.contains("href=\"/packages#upload\""), "{first}");
     let send = |cookie: &str, file_name: &str, file: &[u8]| {
         let mut body =
             b"--xyz\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nk\r\n--xyz\r\n".to_vec();

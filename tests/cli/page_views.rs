@@ -211,33 +211,39 @@ async fn two_versions_are_compared(place: Place) {
         "to\\nask &lt;script&gt;",
         "Requests that are not granted: 2",
         "env = [&quot;TOKEN&quot;]",
-        "With this approval, all calls of the package are denied until the sidecar grants env TOKEN.",
-        "name=\"ungranted\"",
+        "With this version active, all calls are denied until it grants env TOKEN.",
+        "name=\"anyway\"",
         "value=\"approve\"",
     ] {
         assert!(shown.contains(part), "no `{part}`: {shown}");
     }
-    // An approval says that it's meant although requests aren't granted.
+    // An approval says that it's meant although requests aren't granted, on the page that asks at the latest.
+    let approve = [("do", "approve"), ("digest", second.as_str())];
+    let asked = browser.post("/packages/pack", &approve);
+    assert_eq!(asked.status, 200, "{asked:?}");
+    for part in [
+        "Yes, do it",
+        "name=\"anyway\" value=\"yes\" required",
+        "env = [&quot;TOKEN&quot;]",
+    ] {
+        assert!(asked.body.contains(part), "no `{part}`: {asked:?}");
+    }
     for fields in [
-        &[("do", "approve"), ("digest", second.as_str())][..],
+        &[&approve[..], &[("confirm", "yes")]].concat()[..],
         &[("do", "approve"), ("confirm", "yes")],
     ] {
         let refused = browser.post("/packages/pack", fields);
-        assert_eq!(refused.status, 400, "{refused:?}");
+        assert_eq!(refused.status, 403, "{refused:?}");
+        let part = "asks for what its sidecar doesn&#39;t grant";
         assert!(
-            refused
-                .body
-                .contains("is not approved: it asks for env TOKEN"),
+            refused.body.replace("'", "&#39;").contains(part),
             "{refused:?}"
         );
     }
-    let ticked = [
-        ("do", "approve"),
-        ("digest", second.as_str()),
-        ("ungranted", "yes"),
-    ];
+    let ticked = [&approve[..], &[("anyway", "yes")]].concat();
     let asked = browser.post("/packages/pack", &ticked);
     assert!(asked.body.contains("Yes, do it"), "{asked:?}");
+    assert!(!asked.body.contains("required"), "{asked:?}");
     assert_eq!(one("active"), first);
     let link = format!(
         "/packages/pack/diff?from={}&amp;to={}",

@@ -34,9 +34,9 @@ async fn a_new_installation_leads_to_the_first_launch(place: Place) {
     });
     for part in [
         "Nothing has run yet",
-        "Drop a file",
+        "Add a package",
         "campanile schedule add",
-        "Upload a .wasm",
+        "New schedule",
     ] {
         assert!(body.contains(part), "no `{part}`: {body}");
     }
@@ -317,7 +317,7 @@ async fn forms_work_without_scripts(place: Place) {
     let fields = [
         ("do", "silence"),
         ("rule", "fail*"),
-        ("subject", "daily"),
+        ("subjects", "daily"),
         ("for", "2h"),
         ("note", "known"),
     ];
@@ -333,7 +333,7 @@ async fn forms_work_without_scripts(place: Place) {
         &[
             ("do", "silence"),
             ("rule", "failed"),
-            ("subject", "x"),
+            ("subjects", "x"),
             ("for", "long"),
         ],
     );
@@ -424,11 +424,18 @@ async fn hostile_texts_are_escaped(place: Place) {
         "/plan".to_owned(),
         "/launches".to_owned(),
         "/schedules/hostile-daily/calendar".to_owned(),
+        "/schedules/hostile?span=1y".to_owned(),
+        "/schedules?view=grid".to_owned(),
+        "/statistics?by=schedule".to_owned(),
         format!("/launches/{long}"),
     ] {
         browser.page(&path);
     }
-    for path in [format!("/packages/{name}"), "/events".to_owned()] {
+    for path in [
+        format!("/packages/{name}"),
+        "/events".to_owned(),
+        "/statistics".to_owned(),
+    ] {
         assert!(
             browser
                 .page(&path)
@@ -452,6 +459,9 @@ async fn hostile_texts_are_escaped(place: Place) {
         format!("/schedules?state={hostile}"),
         format!("/schedules?{hostile}=1"),
         format!("/schedules/hostile?at={hostile}"),
+        format!("/schedules/hostile?span={hostile}"),
+        format!("/schedules?view={hostile}"),
+        format!("/statistics?sort={hostile}"),
         format!("/plan?from={hostile}"),
     ] {
         let answer = browser.get(&path);

@@ -151,9 +151,25 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
         api.send("PATCH", "/api/v1/schedules/one", headers, Some(&nothing))
             .assert_problem(400, "If-Match");
     }
-    let note = json!({"note": "x".repeat(2_001)});
-    api.send("POST", "/api/v1/schedules/one/pause", &[], Some(&note))
-        .assert_problem(400, "2000 characters");
+    let long = "x".repeat(2_001);
+    for (path, body) in [
+        ("schedules/one/pause", json!({"note": long})),
+        ("bulk/pause", json!({"count": 1, "note": long})),
+        ("packages/guests/reject", json!({"note": long})),
+        ("silences", json!({"for": "1h", "note": long})),
+    ] {
+        let path = format!("/api/v1/{path}");
+        api.send("POST", &path, &[], Some(&body))
+            .assert_problem(400, "`note`: must have 0 to 2000 characters, not 2001");
+    }
+    let silence = json!({"for": "1h", "rule": "a b"});
+    api.send("POST", "/api/v1/silences", &[], Some(&silence))
+        .assert_problem(400, "which matches no name: use 1 to 128");
+    for file in ["", &long] {
+        let body = json!({"file": file, "schedules": []});
+        api.send("POST", "/api/v1/schedules-file/check", &[], Some(&body))
+            .assert_problem(400, "`file`: must have 1 to 1000 characters");
+    }
     let head = api.head("POST", "/api/v1/schedules");
     raw(
         api.address,

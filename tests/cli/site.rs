@@ -248,7 +248,8 @@ impl Site {
     /// Return the launches of a schedule, oldest first.
     #[track_caller]
     pub fn launches(&self, schedule: &str) -> Vec<Value> {
-        let mut rows = list(self.json(["launch", "list", "--schedule", schedule]));
+        let shown = ["launch", "list", "--schedule", schedule, "--limit", "1000"];
+        let mut rows = list(self.json(shown));
         rows.reverse();
         rows
     }

@@ -3,12 +3,15 @@
 //! The program `script` of util-linux, or of macOS, opens a pseudo-terminal and copies what is written to it.
 
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use campanile_tests::{PATIENCE, Place, on_both_empty};
+use campanile_tests::{Backend, PATIENCE, Place, on_both_empty, run_empty_case};
 
+use crate::api::{Answer, Api, raw};
+use crate::browser::{assert_is_page, encoded};
 use crate::site::{Site, eventually};
 
 on_both_empty!(
@@ -18,6 +21,8 @@ on_both_empty!(
     errors_of_arguments_and_of_commands_look_alike,
     a_repeated_command_gives_the_terminal_back,
     a_backfill_shows_how_far_it_is,
+    a_link_signs_one_browser_in,
+    nothing_but_a_terminal_gets_a_link,
 );
 
 /// Ctrl-C, as a terminal sends it.
@@ -310,4 +315,192 @@ async fn a_backfill_shows_how_far_it_is(place: Place) {
     assert_eq!(status.code(), Some(0), "{raw}");
     let shown = plain(&raw);
     assert!(shown.contains(" of 6 "), "{shown}");
+}
+
+/// The number of characters of a link's secret.
+const SECRET_CHARS: usize = 64;
+
+/// A host at a terminal, and the link that it has printed.
+struct Linked {
+    host: Terminal,
+    address: SocketAddr,
+    secret: String,
+}
+
+impl Linked {
+    #[track_caller]
+    fn start(command: &Command) -> Linked {
+        let host = Terminal::start(command, 100);
+        let (address, secret) = eventually(|| {
+            let shown = plain(&host.raw());
+            let found = shown
+                .split_once("/login?once=")
+                .and_then(|(before, after)| {
+                    let (_, address) = before.rsplit_once("http://")?;
+                    Some((address.parse().ok()?, after.get(..SECRET_CHARS)?.to_owned()))
+                });
+            found.ok_or(shown)
+        });
+        Linked {
+            host,
+            address,
+            secret,
+        }
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: text/html\r\nConnection: close\r\n{headers}",
+            self.address
+        );
+        let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let length = body.len();
+        raw(
+            self.address,
+            &format!("{head}{kind}Content-Length: {length}\r\n\r\n{body}"),
+        )
+    }
+
+    /// Send the form that the link leads to.
+    fn sign_in(&self, secret: &str) -> Answer {
+        let fields = encoded(&[("once", secret)]);
+        self.send("POST", "/login", "Sec-Fetch-Site: same-origin\r\n", &fields)
+    }
+
+    /// Assert that a link signs nobody in, and that the page says why and what to do.
+    #[track_caller]
+    fn assert_refused(&self, secret: &str, why: &str) {
+        let answer = self.sign_in(secret);
+        assert_eq!(answer.status, 401, "{answer:?}");
+        assert_is_page(&answer);
+        assert_eq!(answer.header("set-cookie"), None);
+        for part in [why, ".token` prints", "name=\"token\""] {
+            assert!(answer.body.contains(part), "no `{part}`: {answer:?}");
+        }
+        assert!(
+            secret.is_empty() || !answer.body.contains(secret),
+            "{answer:?}"
+        );
+    }
+}
+
+/// Return the command that serves at a free port, and logs as much as it can.
+fn serve_with_pages(site: &Site, more: &[&str]) -> Command {
+    let mut command = site.command([&["serve", "--listen", "127.0.0.1:0"], more].concat());
+    command.env("CAMPANILE_LOG", "trace");
+    command
+}
+
+async fn a_link_signs_one_browser_in(place: Place) {
+    let site = Site::new(place);
+    let mut linked = Linked::start(&serve_with_pages(&site, &[]));
+    let secret = linked.secret.clone();
+    let path = format!("/login?once={secret}");
+    // A preview of the link, by whatever looks at it, uses nothing up.
+    for _ in 0..3 {
+        let opened = linked.send("GET", &path, "", "");
+        assert_eq!(opened.status, 200, "{opened:?}");
+        assert_is_page(&opened);
+        assert_eq!(opened.header("set-cookie"), None);
+        assert_eq!(opened.header("referrer-policy"), Some("strict-origin"));
+        let button = format!("<input type=\"hidden\" name=\"once\" value=\"{secret}\">");
+        assert!(opened.body.contains(&button), "{opened:?}");
+    }
+    let foreign = encoded(&[("once", &secret)]);
+    let foreign = linked.send("POST", "/login", "Sec-Fetch-Site: cross-site\r\n", &foreign);
+    assert_eq!(foreign.status, 403, "{foreign:?}");
+    linked.assert_refused(&secret[1..], "isn't the one");
+    linked.assert_refused(&"0".repeat(SECRET_CHARS), "isn't the one");
+
+    let entered = linked.sign_in(&secret);
+    assert_eq!(entered.status, 303, "{entered:?}");
+    assert_eq!(entered.header("location"), Some("/"));
+    let cookie = entered.header("set-cookie").expect("a cookie");
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
+        "{cookie}"
+    );
+    let cookie = cookie.split(';').next().expect("a value");
+    assert!(!cookie.contains(&secret), "{cookie}");
+    let page = linked.send("GET", "/", &format!("Cookie: {cookie}\r\n"), "");
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(
+        page.body.contains("local token") && page.body.contains("admin"),
+        "{page:?}"
+    );
+    linked.assert_refused(&secret, "has been used");
+
+    linked.host.interrupt();
+    let (status, raw) = linked.host.end();
+    assert_eq!(status.code(), Some(0), "{raw}");
+    // The printed line alone has the secret: no line of the log, and nothing on record.
+    assert_eq!(plain(&raw).matches(&secret).count(), 1, "{raw}");
+    assert!(
+        raw.contains("a browser was signed in with the link"),
+        "{raw}"
+    );
+    let events = site.ok(["event", "list", "--json"]);
+    assert!(
+        events.contains("request_refused") && !events.contains(&secret),
+        "{events}"
+    );
+    for entry in std::fs::read_dir(site.folder()).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let content = if path.is_file() {
+            std::fs::read(&path).expect("a file")
+        } else {
+            Vec::new()
+        };
+        let is_there = content
+            .windows(SECRET_CHARS)
+            .any(|part| part == secret.as_bytes());
+        assert!(!is_there, "{}", path.display());
+    }
+}
+
+/// On Postgres a host takes the time of the server, which no test steps.
+#[test]
+fn a_link_expires() {
+    run_empty_case(Backend::Sqlite, expire_a_link);
+}
+
+async fn expire_a_link(place: Place) {
+    let site = Site::new(place);
+    let clock = site.folder().join("clock");
+    std::fs::write(&clock, "0").expect("the clock's file");
+    let mut command = serve_with_pages(&site, &[]);
+    command.env("CAMPANILE_TEST_WALL_CLOCK", &clock);
+    let mut linked = Linked::start(&command);
+    // A reader must not find the file empty.
+    let next = clock.with_extension("new");
+    std::fs::write(&next, "301").expect("the clock's file");
+    std::fs::rename(&next, &clock).expect("the clock's file");
+    linked.host.wait_for("its time moved by +30");
+    linked.assert_refused(&linked.secret, "has expired");
+    // Whoever asks later does not learn whether it was ever used.
+    linked.assert_refused(&linked.secret, "has expired");
+    linked.host.interrupt();
+    linked.host.end();
+}
+
+async fn nothing_but_a_terminal_gets_a_link(place: Place) {
+    let api = Api::start(place, "");
+    assert!(!api.host.stderr_lines().concat().contains("once="));
+    assert!(!api.host.stdout_lines().concat().contains("once="));
+    let (site, mut host) = (api.site, api.host);
+    crate::site::stop(&mut host);
+    // Lines of JSON are for programs, at a terminal too.
+    let command = serve_with_pages(&site, &["--log-format", "json"]);
+    let mut host = Terminal::start(&command, 100);
+    host.wait_for("\"message\":\"serving\"");
+    host.wait_for("the API answers at");
+    host.interrupt();
+    let (_, raw) = host.end();
+    assert!(!raw.contains("once="), "{raw}");
+    // Without pages there's nothing to sign in to.
+    let mut host = Terminal::start(&site.command(["serve", "--listen", "off"]), 100);
+    host.wait_for("nothing is due");
+    host.interrupt();
+    let (_, raw) = host.end();
+    assert!(!raw.contains("once="), "{raw}");
 }

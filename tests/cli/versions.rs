@@ -195,7 +195,17 @@ async fn a_version_with_new_requests_is_pending_until_it_is_approved(place: Plac
         "{shown}"
     );
 
-    let stdout = site.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
+    let approve = ["package", "approve", "chimes", "--digest", &digest[..10]];
+    site.run(approve).assert_refused(&[
+        "asks for what its sidecar doesn't grant; with it active, all calls are denied until it grants env TOKEN",
+        "calls that need http https://api.example.com are denied",
+        "add to chimes.toml:",
+        "env = [\"TOKEN\"]",
+        "hint: grant it first",
+        "--anyway",
+    ]);
+    site.wait_for_state("rejected", &first());
+    let stdout = site.ok(approve.into_iter().chain(["--anyway"]));
     for part in [
         "which replaces",
         "not granted: env TOKEN, http https://api.example.com",

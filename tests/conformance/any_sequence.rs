@@ -141,9 +141,8 @@ impl Simulation {
         self.test
             .execute(
                 "DELETE FROM task_run; DELETE FROM lost_run; DELETE FROM launch; DELETE FROM schedule_result;
-                 DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host; DELETE FROM package_version;
-                 DELETE FROM package_sidecar;
-                 DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM seal; DELETE FROM host",
+                 DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host;
+                 DELETE FROM package_version; DELETE FROM package_sidecar; DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM seal; DELETE FROM schedule_rollup; DELETE FROM package_rollup; DELETE FROM host; UPDATE chore_lease SET epoch = 0, host_id = NULL, chores_since = NULL, lease_until = NULL",
             )
             .await;
         self.clock = Clock::simulated(at(0));
@@ -165,8 +164,12 @@ impl Simulation {
             self.seed
         );
         let situations = self.model.check(&mut tx, self.now(), &case).await;
+        drop(tx);
         for what in situations {
             self.count(what);
+        }
+        if self.one_in(8) && crate::rollup::check(&self.test, self.now(), &case).await > 0 {
+            self.count("rollup");
         }
     }
 
@@ -583,10 +586,11 @@ impl Simulation {
         panic!("launches stay unfinished, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
     }
 
-    /// Verify the record as `audit verify` does.
+    /// Verify the record as `audit verify` does, and the rollup.
     async fn verify(&self) {
         let (now, seed) = (self.now(), self.seed);
         host::seal_all(&self.hosts, now).await;
+        crate::rollup::check(&self.test, now, &format!("CAMPANILE_TEST_SEED={seed}")).await;
         let found = verify::verify(&self.test.db, ALL, None, now).await.unwrap();
         assert!(
             found.faults.is_empty(),

@@ -39,6 +39,9 @@ async fn impossible_states_are_refused(test: TestDb) {
         // A person has a name, and a host acts without one.
         "INSERT INTO event (id, at, kind, subject, detail, channel) SELECT id, started_at, 'x', 'x', 'x', 'cli' FROM host",
         "INSERT INTO event (id, at, kind, subject, detail, channel, principal) SELECT id, started_at, 'x', 'x', 'x', 'host', 'ada' FROM host",
+        // Only a reset moves a cursor.
+        "INSERT INTO event (id, at, kind, subject, detail, channel, from_at) SELECT id, started_at, 'x', 'x', 'x', 'host', $T FROM host",
+        "INSERT INTO event (id, at, kind, subject, detail, channel, from_at) SELECT id, started_at, 'cursor_reset', 'x', 'x', 'host', $T FROM host",
         "UPDATE launch SET status = 'lost'",
         "UPDATE launch SET priority = 10",
         // An ended host has a reason, and a host with a reason has ended.
@@ -123,6 +126,8 @@ async fn impossible_states_are_refused(test: TestDb) {
         "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'open', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         // A row of removed calls has calls.
         "INSERT INTO removed_calls SELECT schedule_id, 1, 1, package, 0, 1, 1, 1, 1 FROM launch LIMIT 1",
+        "INSERT INTO schedule_rollup SELECT schedule_id, 'week', $T, 1, 1, 1, 1, 1, 1, a.digest, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
+        "INSERT INTO package_rollup SELECT package, '', $T, 1, 1, 1, 1, 1, 1, a.digest, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         // The change counter has one row.
         "INSERT INTO change (id, counter) VALUES (2, 0)",
         "INSERT INTO change (id, counter) VALUES (1, 0)",
@@ -167,6 +172,8 @@ async fn possible_states_are_accepted(test: TestDb) {
         "UPDATE artifact SET bytes = NULL, removed_at = $T",
         "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'failed', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         "INSERT INTO removed_calls SELECT schedule_id, 1, 1, package, 1, 1, 1, 1, 1 FROM launch LIMIT 1",
+        "INSERT INTO schedule_rollup SELECT schedule_id, 'hour', $T, 1, 1, 1, 1, 1, 1, a.digest, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
+        "INSERT INTO package_rollup SELECT package, 'day', $T, 1, 1, 1, 1, 1, 1, a.digest, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running'",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running';
             INSERT INTO lost_run ($LOST) SELECT launch_id, 2, host_id, started_at, $T, 'gone' FROM lost_run",

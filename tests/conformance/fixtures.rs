@@ -150,34 +150,13 @@ pub async fn add_schedule(tx: &mut Tx, number: u128, next: u64) -> ScheduleId {
 
 /// Return the decision to launch the schedule's slot `at(slot)`, made by `host_id(1)` at that instant.
 pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
-    let schedule_id = schedule_id(schedule);
+    let revision = (schedule_id(schedule), 1);
+    let slot = (LaunchKind::Schedule, at(slot));
     NewLaunch {
-        id: LaunchId::of(schedule_id, at(slot), LaunchKind::Schedule),
-        schedule_id,
-        schedule_revision: 1,
-        kind: LaunchKind::Schedule,
-        scheduled_time: at(slot),
-        utc_offset: 0,
-        last_scheduled_time: at(slot),
-        slot_count: 1,
-        decision: Decision::Launched,
-        reason: None,
-        overlaps: None,
-        retry_of: None,
-        package: PACKAGE.to_owned(),
-        proposed: false,
-        priority: 5,
-        group_name: None,
-        run_on: None,
         digest: Some(digest()),
-        context: None,
-        args: None,
-        overlap: None,
-        backfill_id: None,
         interval_start: at(0),
-        fire_time: at(slot),
         decided_by: Some(host_id(1)),
-        decided_at: at(slot),
+        ..NewLaunch::of_slot(revision, PACKAGE.to_owned(), slot, slot.1)
     }
 }
 

@@ -21,6 +21,7 @@ on_both!(
     silent_hosts_are_marked_dead_and_can_be_revived,
     a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease,
     the_newest_version_of_a_package_is_active,
+    a_file_that_two_hosts_reject_is_new_once,
     a_rejected_file_leaves_the_older_version_active,
     a_package_is_missing_when_no_live_host_has_it,
     a_missing_package_is_found_again_by_its_digest,
@@ -222,12 +223,51 @@ async fn the_newest_version_of_a_package_is_active(test: TestDb) {
     assert_eq!(packages::find(&mut tx, "missing").await.unwrap(), None);
 }
 
+async fn a_file_that_two_hosts_reject_is_new_once(test: TestDb) {
+    let mut tx = test.write().await;
+    let first = add_host(&mut tx, 1, at(0)).await;
+    let second = add_host(&mut tx, 2, at(0)).await;
+    let (one, other) = (digest(), ArtifactDigest::of(b"another file"));
+    let (no_wasm, no_import) = ("not wasm", "it imports wasi:sockets");
+    for (host, name, file, why, is_new) in [
+        (first, PACKAGE, Some(&one), no_wasm, true),
+        (second, PACKAGE, Some(&one), no_wasm, false),
+        (first, PACKAGE, Some(&one), no_wasm, false),
+        // Another file, or another reason, in the folder of one of them.
+        (first, PACKAGE, Some(&other), no_wasm, true),
+        (second, PACKAGE, Some(&other), no_wasm, false),
+        (second, PACKAGE, Some(&other), no_import, true),
+        // A file that can't be read has no digest.
+        (first, "new", None, no_wasm, true),
+        (second, "new", None, no_wasm, false),
+        (second, "new", Some(&one), no_wasm, true),
+    ] {
+        let rejected = packages::reject(&mut tx, host, name, (file, why), at(5)).await;
+        assert_eq!(rejected.unwrap(), is_new, "{name} {file:?} {why}");
+    }
+    // It's rejected as long as a host has it.
+    packages::withdraw(&mut tx, first, PACKAGE).await.unwrap();
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    assert_eq!(row.rejection.as_deref(), Some(no_import));
+    // The same file again, after one that could be used.
+    publish(&mut tx, second, PACKAGE, BYTES, at(6)).await;
+    let file = (Some(&other), no_import);
+    let again = packages::reject(&mut tx, second, PACKAGE, file, at(7)).await;
+    assert!(again.unwrap());
+}
+
 async fn a_rejected_file_leaves_the_older_version_active(test: TestDb) {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
-    packages::reject(&mut tx, host, PACKAGE, "it imports wasi:sockets", at(5))
-        .await
-        .unwrap();
+    packages::reject(
+        &mut tx,
+        host,
+        PACKAGE,
+        (None, "it imports wasi:sockets"),
+        at(5),
+    )
+    .await
+    .unwrap();
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.digest, row.missing_since), (Some(digest()), None));
     assert_eq!(row.rejection.as_deref(), Some("it imports wasi:sockets"));
@@ -237,10 +277,10 @@ async fn a_rejected_file_leaves_the_older_version_active(test: TestDb) {
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.rejection, row.rejected_at), (None, None));
     // A package without any usable file has no version, and is missing.
-    packages::reject(&mut tx, host, "new", "not wasm", at(7))
+    packages::reject(&mut tx, host, "new", (None, "not wasm"), at(7))
         .await
         .unwrap();
-    packages::reject(&mut tx, host, "new", "still not wasm", at(8))
+    packages::reject(&mut tx, host, "new", (None, "still not wasm"), at(8))
         .await
         .unwrap();
     let row = packages::find(&mut tx, "new").await.unwrap().unwrap();

@@ -46,6 +46,7 @@ mod record_quota;
 mod recovery;
 mod recovery_pause;
 mod retention;
+mod rollup;
 mod round_trips;
 mod rule_texts;
 mod run_context;

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use campanile_control::reports::failure_feed::FailureFeed;
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::{AlertId, EventId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::ids::{
+    AlertId, EventId, HostId, LaunchId, LaunchKind, MessageId, RunId, ScheduleId,
+};
+use campanile_model::rollup::Period;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_server::{App, Listen, Server};
 use campanile_store::schedules::{self, NewSchedule, Revision};
@@ -137,6 +140,7 @@ async fn fill(test: &TestDb, from: u64, to: u64) {
         (from..to).filter(|number| matches!(number % 10, 6..=9)).map(call),
     )
     .await;
+    fill_rollups(test, from, to).await;
     let event = |number: u64| {
         let at = now().minus(Duration::from_secs(60 + number));
         let id = backend.id(EventId::new(at).0);
@@ -156,6 +160,24 @@ async fn fill(test: &TestDb, from: u64, to: u64) {
     };
     let into = "alert (id, rule, kind, severity, status, subject, subject_id, detail, version, since_at, fired_at, resolved_at, flaps)";
     insert(test, into, (from..to).step_by(40).map(alert)).await;
+    let message = |number: u64| {
+        let (schedule, slot) = launch(number);
+        let launch = LaunchId::of(schedule, slot, LaunchKind::Schedule);
+        let id = backend.id(MessageId::of(launch, "strike", 0).0);
+        let (launch, at) = (backend.id(launch.0), instant(slot));
+        // Few wait.
+        let (status, next, finished) = match number % 4_000 {
+            0 => ("pending", at.as_str(), "NULL"),
+            _ => ("delivered", "NULL", at.as_str()),
+        };
+        format!(
+            "({id}, '{status}', {launch}, 'noop', 'strike', 0, 'POST', 'https://example.com/', '[]', {}, {at}, {at}, 1, {next}, {finished})",
+            backend.bytes("00")
+        )
+    };
+    let into = "outbox_message (id, status, launch_id, package, task, number, method, url, headers, body, created_at, give_up_at, attempts,
+        next_attempt_at, finished_at)";
+    insert(test, into, (from..to).step_by(20).map(message)).await;
     let ended = |number: u64| {
         let at = now().minus(Duration::from_secs(3_600 + number));
         let (id, at) = (backend.id(HostId::new(at).0), instant(at));
@@ -185,11 +207,33 @@ async fn fill(test: &TestDb, from: u64, to: u64) {
     analyze(test).await;
 }
 
+/// Insert what the rollup has of these numbers: hours and days before now, of schedules with launches and of their package.
+async fn fill_rollups(test: &TestDb, from: u64, to: u64) {
+    let backend = test.backend();
+    let of = |number: u64, key: &str| {
+        let rows = Period::ALL.iter().map(|period| {
+            let before = period.length() * u32::try_from(number).unwrap();
+            let start = backend.instant(period.start(now()).minus(before));
+            let (period, empty) = (period.as_str(), backend.bytes(""));
+            format!("({key}, '{period}', {start}, 3, 1, 2, 0, 1, 9, {empty}, {empty})")
+        });
+        Vec::from_iter(rows).join(", ")
+    };
+    let schedules = (from..to).step_by(10).map(|number| {
+        let schedule = schedule_id(1 + u128::from(number / 10 % BUSY));
+        of(number / 10 / BUSY, &backend.id(schedule.0))
+    });
+    insert(test, "schedule_rollup", schedules).await;
+    let packages = (from..to)
+        .step_by(10)
+        .map(|number| of(number / 10, "'noop'"));
+    insert(test, "package_rollup", packages).await;
+}
+
 /// Postgres looks at its tables by itself, some time after they have grown. SQLite does not.
 async fn analyze(test: &TestDb) {
     if test.backend() == Backend::Postgres {
-        let tables =
-            "launch, task_run, event, alert, host, schedule, schedule_revision, schedule_result";
+        let tables = "launch, task_run, event, alert, host, schedule, schedule_revision, schedule_result, schedule_rollup, package_rollup";
         test.execute(&format!("ANALYZE {tables}")).await;
     }
 }
@@ -357,7 +401,11 @@ fn paths() -> Vec<(String, bool)> {
         "/".to_owned(),
         "/schedules".to_owned(),
         "/schedules?after=filled-100".to_owned(),
+        "/schedules?view=grid".to_owned(),
+        "/schedules?view=grid&span=30d".to_owned(),
         "/schedules/busy-1".to_owned(),
+        "/schedules/busy-1?span=12w".to_owned(),
+        "/schedules/busy-1?span=1y".to_owned(),
         "/schedules/filled-100".to_owned(),
         format!("/schedules/busy-1?at={}", at(slot)),
         format!("/schedules/busy-5?at={}", at(of_other)),
@@ -385,6 +433,11 @@ fn paths() -> Vec<(String, bool)> {
         "/events".to_owned(),
         "/alerts".to_owned(),
         "/alerts?all=true".to_owned(),
+        "/outbox".to_owned(),
+        "/statistics?span=30d".to_owned(),
+        "/statistics?by=schedule&span=7d".to_owned(),
+        "/tokens".to_owned(),
+        "/configuration".to_owned(),
     ];
     let searches = [
         "/schedules?q=filled-13",
@@ -455,6 +508,7 @@ async fn pages_read_no_more_of_a_larger_record(test: TestDb) {
     let (stop, stopping) = watch::channel(false);
     let app = App {
         engine: Arc::clone(&engine),
+        configuration: Vec::new(),
         settings: settings(8),
         stopping,
         uploads: None,

@@ -97,6 +97,14 @@ const EXPECTED: &[(&str, &str)] = &[
     ("recovered_at >= $1", "launch_recovered"),
     ("schedule_id > $1\n        ORDER BY", "launch_active"),
     ("WHERE next_slot < $1 ORDER BY", "schedule_due"),
+    (
+        "FROM schedule_rollup WHERE period = $1 AND",
+        "schedule_rollup_",
+    ),
+    (
+        "FROM package_rollup WHERE period = $1 AND",
+        "package_rollup_",
+    ),
 ];
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
@@ -125,6 +133,12 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ("r.slot_day >= v.column2", "removed_launches_pkey"),
     ("l.decided_at >= $1 GROUP BY 1, 2", "launch_decided"),
     ("l.decided_at >= $1 GROUP BY 1, 2", "task_run_pkey"),
+    ("FROM schedule_rollup r JOIN", "schedule_rollup_pkey"),
+    ("FROM package_rollup r JOIN", "package_rollup_pkey"),
+    (
+        "r.period = 'hour' AND r.starts_at IN",
+        "package_rollup_starts (period=? AND starts_at=?)",
+    ),
     ("u.decided_day >= $1", "removed_calls_decided"),
     ("u.slot_day >= v.column2", "removed_calls_pkey"),
     ("ORDER BY scheduled_time DESC LIMIT $4", "launch_schedule"),

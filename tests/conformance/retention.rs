@@ -85,6 +85,8 @@ impl TestHost {
     async fn remove_old(&self, now: Timestamp) -> Removed {
         self.clock.advance_to(now);
         self.engine.hold_chores(now).await.unwrap();
+        // A launch is removed after it's sealed.
+        self.engine.seal(now).await.unwrap();
         self.engine.remove_old(now).await.unwrap()
     }
 

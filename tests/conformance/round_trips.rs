@@ -4,7 +4,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, LaunchKind, RunId};
 use campanile_model::text::cut_error;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::launch::{self, Claim, LocalTime, NewestRun, RunHashes};
 use campanile_store::packages;
 use campanile_store::runs;
@@ -93,7 +93,12 @@ async fn every_enum_value_is_read_back(test: TestDb) {
     host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     for (second, kind) in (0..).zip(EventKind::ALL) {
-        events::record(&mut tx, at(second), *kind, "", "")
+        let is_reset = *kind == EventKind::CursorReset;
+        let event = NewEvent {
+            moved: is_reset.then(|| (at(second + 1), at(second))),
+            ..NewEvent::new(*kind, "", "")
+        };
+        events::record_all(&mut tx, at(second), &[event])
             .await
             .unwrap();
     }
@@ -266,7 +271,7 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     events::record(&mut tx, at(1), EventKind::PackageRejected, "p\0", "d\0")
         .await
         .unwrap();
-    packages::reject(&mut tx, host, "bad", "unknown import \0", at(1))
+    packages::reject(&mut tx, host, "bad", (None, "unknown import \0"), at(1))
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -106,7 +106,7 @@ async fn a_rejected_file_that_was_never_usable_is_deleted_with_the_file(test: Te
     let second = register(&mut tx, 2, "host-2").await;
     publish(&mut tx, first, SidecarSummary::default()).await;
     for (name, host) in [("broken", first), (PACKAGE, first), ("other", second)] {
-        packages::reject(&mut tx, host, name, "not wasm", at(2))
+        packages::reject(&mut tx, host, name, (None, "not wasm"), at(2))
             .await
             .unwrap();
     }
@@ -141,11 +141,11 @@ async fn rejections_of_a_host_are_deleted_when_the_host_ends(test: TestDb) {
     let second = register(&mut tx, 2, "host-2").await;
     publish(&mut tx, second, SidecarSummary::default()).await;
     for name in ["broken", PACKAGE] {
-        packages::reject(&mut tx, first, name, "not wasm", at(2))
+        packages::reject(&mut tx, first, name, (None, "not wasm"), at(2))
             .await
             .unwrap();
     }
-    packages::reject(&mut tx, second, "living", "not wasm", at(2))
+    packages::reject(&mut tx, second, "living", (None, "not wasm"), at(2))
         .await
         .unwrap();
     packages::forget_files_of_ended(&mut tx).await.unwrap();

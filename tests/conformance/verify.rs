@@ -236,7 +236,7 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
         ("event", "DELETE FROM event WHERE kind = 'schedule_paused'".to_owned(), &[EventDeleted]),
         (
             "event",
-            format!("INSERT INTO event SELECT {id}, at, kind, 'other', launch_id, detail, principal, channel, address FROM event WHERE kind = 'schedule_paused'"),
+            format!("INSERT INTO event SELECT {id}, at, kind, 'other', launch_id, detail, principal, channel, address, from_at, to_at FROM event WHERE kind = 'schedule_paused'"),
             &[EventAdded],
         ),
         ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[LaunchAdded, SealBroken]),
@@ -275,7 +275,9 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
 async fn a_chain_that_was_made_again_does_not_agree_with_a_checkpoint(test: TestDb) {
     let scene = Scene::new(test).await;
     scene.live().await;
-    let checkpoint = verify::checkpoint(&scene.test.db).await.unwrap();
+    let checkpoint = verify::checkpoint(&mut scene.test.read().await)
+        .await
+        .unwrap();
     let checkpoint = checkpoint.expect("a seal");
     let found = scene.verify_against(ALL, Some(&checkpoint)).await;
     assert_eq!(found.faults, []);
@@ -324,6 +326,7 @@ async fn what_is_recorded_after_the_clock_was_set_back_is_sealed_too(test: TestD
     let found = scene.verify(ALL).await;
     assert_eq!(found.faults, []);
     assert!(found.launches_unsealed <= 2, "{found:?} {requested}");
+    crate::rollup::check(&scene.test, scene.clock.now(), "the clock was set back").await;
     let part = Span {
         from: clock_time("18:30:00"),
         to: clock_time("19:00:00"),

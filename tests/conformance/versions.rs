@@ -25,7 +25,6 @@ on_both!(
     a_new_file_replaces_a_pending_version,
     all_hosts_follow_the_same_decision,
     an_invalid_version_command_changes_nothing,
-    a_decision_with_a_note_that_is_too_long_changes_nothing,
     an_approval_without_a_digest_needs_a_single_pending_version,
     a_version_change_lists_the_requests_that_are_denied,
     a_rollback_against_a_hosts_pin_is_refused,
@@ -173,36 +172,6 @@ async fn reject(test: &TestDb, now: u64) -> Result<VersionChange, PackageError> 
     let decided = approval::reject(&mut tx, PACKAGE, None, ada(), at(now)).await?;
     tx.commit().await?;
     Ok(decided)
-}
-
-async fn a_decision_with_a_note_that_is_too_long_changes_nothing(test: TestDb) {
-    register_two_hosts(&test).await;
-    assert!(add_file(&test, "one", 1).await);
-    assert!(!add_file(&test, "asks 2", 2).await);
-    let before = state(&test).await;
-    let note = "é".repeat(2_001);
-    let long = Attribution {
-        note: Some(&note),
-        ..ada()
-    };
-    let mut tx = test.write().await;
-    for decided in [
-        approval::approve(&mut tx, PACKAGE, None, long, at(3)).await,
-        approval::reject(&mut tx, PACKAGE, None, long, at(3)).await,
-        approval::roll_back(&mut tx, PACKAGE, None, long, at(3)).await,
-    ] {
-        let message = decided.unwrap_err().to_string();
-        assert!(message.contains("more than 2000 characters"), "{message}");
-    }
-    tx.commit().await.unwrap();
-    assert_eq!(state(&test).await, before);
-    let longest = Attribution {
-        note: Some(&note[2..]),
-        ..ada()
-    };
-    let mut tx = test.write().await;
-    let approved = approval::approve(&mut tx, PACKAGE, None, longest, at(4)).await;
-    assert_eq!(approved.unwrap().digest, digest_of("asks 2"));
 }
 
 async fn a_pending_version_is_approved_or_rejected(test: TestDb) {
@@ -362,7 +331,7 @@ async fn a_new_file_replaces_a_pending_version(test: TestDb) {
     // An unusable file replaces a pending version, and so does the active version itself.
     add_file(&test, "asks 4", 6).await;
     let mut tx = test.write().await;
-    packages::reject(&mut tx, host_id(1), PACKAGE, "not wasm", at(7))
+    packages::reject(&mut tx, host_id(1), PACKAGE, (None, "not wasm"), at(7))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -466,7 +435,7 @@ async fn an_invalid_version_command_changes_nothing(test: TestDb) {
     let unknown = approval::approve(&mut tx, "dem", None, ada(), at(3)).await;
     let message = unknown.unwrap_err().to_string();
     assert!(message.contains("did you mean `demo`?"), "{message}");
-    packages::reject(&mut tx, host_id(1), "bad", "it is empty", at(3))
+    packages::reject(&mut tx, host_id(1), "bad", (None, "it is empty"), at(3))
         .await
         .unwrap();
     let never = approval::roll_back(&mut tx, "bad", None, ada(), at(3)).await;

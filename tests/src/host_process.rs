@@ -59,9 +59,6 @@ pub fn campanile_binary() -> &'static Path {
     })
 }
 
-/// Start of log lines quoting a slow statement.
-const SLOW_STATEMENT: &str = "slow statement: ";
-
 /// The variable that says where the API of a host listens.
 pub const LISTEN: &str = "CAMPANILE_LISTEN";
 
@@ -158,9 +155,7 @@ impl HostProcess {
         let until = Instant::now() + PATIENCE;
         let mut state = self.stderr.state.lock().expect("no reader panics");
         loop {
-            // On a busy machine the log quotes slow statements, including the whole schema with all its words.
-            let is_wanted = |line: &&String| line.contains(text) && !line.contains(SLOW_STATEMENT);
-            if let Some(line) = state.lines.iter().find(is_wanted) {
+            if let Some(line) = state.lines.iter().find(|line| line.contains(text)) {
                 return line.clone();
             }
             let left = until.saturating_duration_since(Instant::now());

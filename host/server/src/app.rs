@@ -17,8 +17,9 @@ use crate::proxies::Proxies;
 use crate::rate::{COSTLY, RateLimit};
 use crate::refusals::Refusals;
 use crate::shares::Shares;
+use crate::sign_in::SignInLink;
 use campanile_control::admin::token_admin::{Authenticator, Principal};
-use campanile_control::settings::Settings;
+use campanile_control::settings::{ConfigKey, Settings};
 use campanile_engine::Engine;
 use campanile_package::UploadFolder;
 
@@ -49,18 +50,33 @@ const EVENTS_BEHIND_MAX: usize = 1_024;
 pub struct App {
     pub engine: Arc<Engine>,
     pub settings: Settings,
+    /// Every key of the configuration, for the page that shows them.
+    pub configuration: Vec<ConfigKey>,
     /// Holds true when the host is to stop.
     pub stopping: watch::Receiver<bool>,
-    /// Where files of packages go that are uploaded; none when the host takes none.
-    pub uploads: Option<UploadFolder>,
+    /// Where files of packages go that come to the running host; none when it takes none at all.
+    pub uploads: Option<Uploads>,
     /// Returns what an operator should look at on this machine: one sentence each. Blocks.
     pub machine_notes: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+}
+
+/// Where files of packages go that come to a running host.
+pub struct Uploads {
+    pub folder: UploadFolder,
+    /// Whether the host takes any file, and not just that of the package `hello`.
+    pub takes_all: bool,
+    /// The file of the package `hello`, which comes with the program.
+    pub hello: &'static [u8],
 }
 
 /// Who may use an [`App`], and how much.
 pub(crate) struct Access {
     /// The local token; none on a Unix socket.
     pub token: Option<String>,
+    /// The name of the local token's file, without its folder.
+    pub token_file: String,
+    /// The link that signs a browser in with the local token.
+    pub sign_in: Arc<SignInLink>,
     /// Whether requests are encrypted.
     pub is_encrypted: bool,
     /// The units of cost of a principal in a second.
@@ -73,6 +89,10 @@ pub(crate) struct State {
     pub app: App,
     /// The local token; none on a Unix socket.
     pub token: Option<String>,
+    /// The name of the local token's file, without its folder.
+    pub token_file: String,
+    /// The link that signs a browser in with the local token.
+    pub sign_in: Arc<SignInLink>,
     /// Whether requests are encrypted.
     pub is_encrypted: bool,
     pub authenticator: Authenticator,
@@ -144,6 +164,8 @@ impl State {
             ),
             app,
             token: access.token,
+            token_file: access.token_file,
+            sign_in: access.sign_in,
             is_encrypted: access.is_encrypted,
             sessions: Sessions::default(),
             document,
@@ -162,6 +184,12 @@ impl State {
             costly_turns: Semaphore::new(COSTLY_CALLS_MAX),
             turns_of_one: std::sync::Mutex::default(),
         }
+    }
+
+    /// Whether the host takes any file of a package.
+    pub(crate) fn takes_uploads(&self) -> bool {
+        let uploads = self.app.uploads.as_ref();
+        uploads.is_some_and(|uploads| uploads.takes_all)
     }
 
     /// Take the units of a request of `principal` that costs `cost`.

@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use crate::app::Access;
 use crate::proxies::Proxies;
+use crate::sign_in::{SignIn, SignInLink};
 use crate::tls::{Tls, TlsFiles};
 use crate::token;
 
@@ -129,6 +131,8 @@ pub struct Bound {
     pub(crate) tls: Option<Tls>,
     /// The address of the API, for people.
     pub url: String,
+    /// Makes a link that signs a browser in; none when other machines or no browser reach the address.
+    pub sign_in: Option<SignIn>,
     pub(crate) access: Access,
 }
 
@@ -156,13 +160,28 @@ pub async fn bind(server: &Server, tls: Option<Tls>) -> Result<Option<Bound>, St
             (Listener::Unix(listener), url, None)
         }
     };
+    let sign_in = Arc::<SignInLink>::default();
     let access = Access {
         token,
+        token_file: server
+            .token_file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        sign_in: Arc::clone(&sign_in),
         is_encrypted: tls.is_some(),
         rate_limit: server.rate_limit,
         proxies: server.proxies.clone(),
     };
+    let is_own = match &listener {
+        Listener::Tcp(listener) => listener
+            .local_addr()
+            .is_ok_and(|address| address.ip().is_loopback()),
+        Listener::Unix(_) => false,
+    };
     Ok(Some(Bound {
+        sign_in: is_own.then(|| SignIn::new(url.trim_end_matches("/api/v1"), sign_in)),
         listener,
         tls,
         url,

@@ -148,6 +148,13 @@ impl Query {
         of_name.map(|(_, value)| value.as_str())
     }
 
+    /// Returns the query as an address has it.
+    pub(crate) fn encoded(&self) -> String {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(&self.given);
+        text.finish()
+    }
+
     /// Returns this query with another `after`.
     pub(crate) fn next_page(&self, after: &str) -> String {
         let others = self.given.iter().filter(|(name, _)| name != "after");

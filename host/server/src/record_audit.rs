@@ -1,4 +1,4 @@
-//! The routes that verify the record.
+//! The route that verifies the record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +48,4 @@ pub(crate) async fn verify(call: Call) -> Result {
         }
         Err(_) => Err(ApiProblem::unavailable("the verification was stopped")),
     }
-}
-
-/// Returns the newest link of the chain.
-pub(crate) async fn checkpoint(call: Call) -> Result {
-    Reply::json(&verify::checkpoint(&call.db).await?)
 }

@@ -17,6 +17,7 @@ use campanile_control::order::{Endpoint, Order};
 use campanile_control::orders::alerts::{EndSilence, NewSilence, ResolveAlert, TestChannel};
 use campanile_control::orders::backfills::{CancelBackfill, NewBackfill};
 use campanile_control::orders::bulk::{BulkPause, BulkQuery, BulkResume};
+use campanile_control::orders::bulk_launches::{ChangeLaunches, CountLaunches};
 use campanile_control::orders::definition::{
     AddSchedule, EditSchedule, RemoveSchedule, ReplaceSchedule,
 };
@@ -37,7 +38,7 @@ use campanile_control::questions::hosts::{GetTop, ListHosts, ListTokens};
 use campanile_control::questions::launches::{GetLaunch, GetLogs, GetRun, ListLaunches, ListRuns};
 use campanile_control::questions::packages::{DiffPackage, GetPackage, ListPackages};
 use campanile_control::questions::record::{
-    GetStats, ListDayStats, ListEvents, ListPackageStats, ListScheduleStats,
+    GetCheckpoint, GetStats, ListDayStats, ListEvents, ListPackageStats, ListScheduleStats,
 };
 use campanile_control::questions::schedules::{
     GetBackfill, GetCalendar, GetSchedule, GetScheduleStats, ListBackfills, ListSchedules,
@@ -47,7 +48,7 @@ use campanile_control::records::backfill::{BackfillRecord, SurveyReport};
 use campanile_control::reports::forecast::GetPlan;
 use campanile_control::reports::forecast::report::PlanReport;
 use campanile_control::reports::health::Health;
-use campanile_control::reports::verify::{AuditReport, Checkpoint, Verify};
+use campanile_control::reports::verify::{AuditReport, Verify};
 use campanile_model::access::{Channel, Role};
 use campanile_store::events::Event;
 
@@ -181,7 +182,6 @@ routes! {
     upload_package: Post "/api/v1/packages/{name}/upload", APPROVE, Named, 50, "Put the file of a package into the plugins folder of this host", none, [Upload] 201 schema::<UploadReport>, upload::upload;
     stream_events: Get "/api/v1/events/stream", READ, Chosen, 5, "Stream each event when it is recorded", none, [Stream] 200 schema::<Event>, stream::events;
     verify_record: Post "/api/v1/audit/verify", ADMIN, Installation, 100, "Compare the record with its rules and with its chain of hashes, one request at a time", none, body Verify, 200 schema::<AuditReport>, record_audit::verify;
-    get_checkpoint: Get "/api/v1/audit/checkpoint", READ, Installation, 2, "Return the newest hash of the chain over the record; null while nothing is sealed", none, 200 schema::<Option<Checkpoint>>, record_audit::checkpoint;
     get_plan: Get "/api/v1/plan", READ, Installation, 50, "Forecast the launches", parameters::<GetPlan>, 200 schema::<PlanReport>, read::plan;
     diff_plan: Post "/api/v1/plan/diff", EDIT, Installation, 50, "Forecast the launches after a schedules file, and show what it changes", parameters::<GetPlan>, body SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
 }
@@ -199,9 +199,9 @@ static DERIVED: &[Route] = &[
     order::<Skip>(),
     order::<ResetCursor>(),
     order::<ResetCursors>(),
-    order::<BulkQuery>(),
     order::<BulkPause>(),
     order::<BulkResume>(),
+    order::<ChangeLaunches>(),
     order::<CheckFile>(),
     order::<ReconcileFile>(),
     order::<Cancel>(),
@@ -232,6 +232,8 @@ static DERIVED: &[Route] = &[
     question::<Why>(),
     question::<GetCalendar>(),
     question::<GetScheduleStats>(),
+    question::<BulkQuery>(),
+    question::<CountLaunches>(),
     question::<ListLaunches>(),
     question::<GetLaunch>(),
     question::<ListRuns>(),
@@ -256,6 +258,7 @@ static DERIVED: &[Route] = &[
     question::<ListAlertMessages>(),
     question::<ListSilences>(),
     question::<ListEvents>(),
+    question::<GetCheckpoint>(),
     question::<GetStats>(),
     question::<ListScheduleStats>(),
     question::<ListPackageStats>(),

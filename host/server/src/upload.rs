@@ -1,18 +1,19 @@
 //! Files of packages that a client sends.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use serde::Serialize;
 use tokio::sync::SemaphorePermit;
 
-use crate::app::State;
+use crate::app::{State, Uploads};
 use crate::call::{Call, Result};
 use crate::change::change;
 use crate::problem::ApiProblem;
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::status::EventKind;
-use campanile_package::{FILE_BYTES_MAX, UploadError, UploadFolder};
+use campanile_package::{FILE_BYTES_MAX, UploadError};
 use campanile_store::changes;
 
 /// The media type of a file of a package.
@@ -32,18 +33,41 @@ pub(crate) struct UploadReport {
     pub done: &'static str,
 }
 
-/// Returns the folder for uploads.
-fn folder(state: &State) -> Result<&UploadFolder> {
-    state.app.uploads.as_ref().ok_or_else(|| {
-        let problem = Problem::new(ErrorCode::Refused, "this host takes no uploads");
-        let hint = "write `upload = true` under `[server]` in its configuration, or copy the file to its plugins folder";
-        problem.hint(hint).into()
-    })
+/// The package that comes with the program.
+pub(crate) const HELLO: &str = "hello";
+
+fn no_uploads() -> ApiProblem {
+    let problem = Problem::new(ErrorCode::Refused, "this host takes no uploads");
+    let hint = "write `upload = true` under `[server]` in its configuration, or copy the file to its plugins folder";
+    problem.hint(hint).into()
+}
+
+/// Returns where the file of a request goes.
+///
+/// A host that takes no uploads takes the package of its own program all the same: nobody else chooses its bytes.
+fn uploads_for(call: &Call) -> Result<&Uploads> {
+    let is_hello = |hello: &[u8]| call.name("name") == HELLO && call.body.as_ref() == hello;
+    let uploads = call.state.app.uploads.as_ref();
+    let uploads = uploads.filter(|uploads| uploads.takes_all || is_hello(uploads.hello));
+    uploads.ok_or_else(no_uploads)
 }
 
 /// Returns the permit for an upload without waiting, or the error that says why there is none.
 pub(crate) fn turn(state: &State) -> Result<SemaphorePermit<'_>> {
-    folder(state)?;
+    match state.takes_uploads() {
+        true => hello_turn(state),
+        false => Err(no_uploads()),
+    }
+}
+
+/// Returns the name and the content of the file of the package `hello`.
+pub(crate) fn hello(state: &State) -> Result<(String, Bytes)> {
+    let uploads = state.app.uploads.as_ref().ok_or_else(no_uploads)?;
+    Ok((format!("{HELLO}.wasm"), Bytes::from_static(uploads.hello)))
+}
+
+/// Returns the permit for the package `hello`, as [`turn`] does for any file.
+pub(crate) fn hello_turn(state: &State) -> Result<SemaphorePermit<'_>> {
     state.upload_turn.try_acquire().map_err(|_| {
         ApiProblem::unavailable("this host takes another upload now; send the file again later")
     })
@@ -70,9 +94,18 @@ pub(crate) async fn upload(call: Call) -> Result {
             ),
         ));
     }
-    let folder = folder(&call.state)?;
+    let Uploads {
+        folder, takes_all, ..
+    } = uploads_for(&call)?;
     let checked = folder.check(call.name("name"), call.body.to_vec(), call.now());
     let mut checked = checked.await.map_err(problem)?;
+    if checked.replaces && !takes_all {
+        let message = format!("the plugins folder has a file {HELLO}.wasm already");
+        let problem = Problem::new(ErrorCode::Conflict, message);
+        return Err(problem
+            .hint("`campanile package show hello` shows it")
+            .into());
+    }
     change!(call, StatusCode::CREATED, |tx, now| {
         let (name, digest) = (&checked.package, checked.digest.short());
         let detail = format!(

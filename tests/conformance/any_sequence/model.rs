@@ -516,6 +516,7 @@ pub const EXPECTED: &[&str] = &[
     "slots before a removal",
     "lost runs",
     "recovered",
+    "rollup",
 ];
 
 /// Returns how many of these runs count as lost. One lost long after it started doesn't, nor do those before it.

@@ -27,7 +27,7 @@ pub(super) async fn change(tx: &mut Tx, list: &mut OperationList, now: Timestamp
             publish(tx, host, name, &bytes, now).await;
             "published".to_owned()
         }
-        5 => text(&packages::reject(tx, host, name, "the disk is full", now).await),
+        5 => text(&packages::reject(tx, host, name, (None, "the disk is full"), now).await),
         6 => text(&packages::withdraw(tx, host, name).await),
         7 => text(&packages::withdraw_ended(tx).await),
         _ => text(&sorted(packages::mark_missing(tx, now).await)),

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
+use campanile_control::bounds::{Note, Text};
 use campanile_control::records::run::TaskLogs;
 
-/// The most characters of one text in the arguments of a call.
-pub(super) const TEXT_CHARS_MAX: usize = 1_000;
+/// A text in the arguments of a call, at most as long as the longest one with a bound of its own.
+pub(super) type ArgumentText = Text<0, { Note::CHARS_MAX }>;
 /// The most values of one list in the arguments of a call.
 pub(super) const VALUES_MAX: usize = 20;
 
@@ -27,11 +28,7 @@ pub fn check(arguments: &Map<String, Value>) -> Result<(), String> {
             value => std::slice::from_ref(value),
         };
         for text in values.iter().filter_map(Value::as_str) {
-            if text.chars().count() > TEXT_CHARS_MAX {
-                return Err(format!(
-                    "`{name}`: it has more than {TEXT_CHARS_MAX} characters"
-                ));
-            }
+            ArgumentText::check(text).map_err(|why| format!("`{name}`: {why}"))?;
             if text.contains('\0') {
                 return Err(format!("`{name}`: it has a zero character"));
             }
@@ -78,12 +75,15 @@ mod tests {
 
     #[test]
     fn arguments_that_are_too_great_are_refused_by_name() {
-        let long = "é".repeat(TEXT_CHARS_MAX + 1);
+        let long = "é".repeat(ArgumentText::CHARS_MAX + 1);
         let cases = [
             (json!({"a": "x", "b": 7, "c": ["y"]}), None),
-            (json!({"a": "é".repeat(TEXT_CHARS_MAX)}), None),
-            (json!({"a": "x", "note": long}), Some("`note`: it has more")),
-            (json!({"c": ["x", long]}), Some("`c`: it has more")),
+            (json!({"a": "é".repeat(ArgumentText::CHARS_MAX)}), None),
+            (
+                json!({"a": "x", "note": long}),
+                Some("`note`: must have 0 to 2000 characters, not 2001"),
+            ),
+            (json!({"c": ["x", long]}), Some("`c`: must have")),
             (
                 json!({"c": vec![1; VALUES_MAX + 1]}),
                 Some("`c`: it has more than 20 values"),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::bounds::{TEXT_CHARS_MAX, VALUES_MAX};
+use super::bounds::{ArgumentText, VALUES_MAX};
 use crate::routes::{Route, routes};
 use campanile_control::bounds::Number;
 use campanile_control::orders::Nothing;
@@ -306,7 +306,7 @@ impl Tool {
         let mut properties = JsonObject::new();
         if let Some(Subject { name, meaning }) = self.subject() {
             let text = json!({
-                "description": meaning, "type": "string", "maxLength": TEXT_CHARS_MAX
+                "description": meaning, "type": "string", "maxLength": ArgumentText::CHARS_MAX
             });
             properties.insert(name.to_owned(), text);
             schema.insert("required".to_owned(), json!([name]));
@@ -353,7 +353,7 @@ fn bound(property: &mut Value) {
         bound(&mut property["items"]);
     } else if is_type(property, "string") {
         let own = property["maxLength"].as_u64().unwrap_or(u64::MAX);
-        property["maxLength"] = json!(own.min(TEXT_CHARS_MAX as u64));
+        property["maxLength"] = json!(own.min(ArgumentText::CHARS_MAX as u64));
     }
 }
 
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(properties["limit"]["minimum"], 1, "{schema:#}");
         assert_eq!(properties["limit"]["maximum"], 500);
         assert_eq!(properties["status"]["maxItems"], VALUES_MAX);
-        assert_eq!(properties["since"]["maxLength"], TEXT_CHARS_MAX);
+        assert_eq!(properties["since"]["maxLength"], ArgumentText::CHARS_MAX);
         assert!(schema["required"].is_null(), "{schema:#}");
         let schema = Value::Object(Tool::Why.arguments());
         assert_eq!(schema["required"], json!(["schedule"]));

@@ -1,29 +1,34 @@
 //! What the forms of the pages do. Each action is an operation of the API, with the same role and the same function.
 
+mod action;
+mod table;
+
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, IF_MATCH};
-use schemars::JsonSchema;
-use serde_json::{Value, json};
+use maud::{Markup, html};
+use serde_json::Value;
 
-use super::bodies::{COUNT, many, with};
+pub(super) use self::action::Action;
+use self::action::{Asks, Count, FormBody, Question};
+use self::table::ACTIONS;
+use self::table::EDIT;
+pub(super) use self::table::{ADD, ADD_HELLO, RUN_WITH, TEST_CHANNEL};
+use super::Section;
+use super::bodies::COUNT;
 use super::form::Form;
 use super::links::path;
-use super::packages::pending_version;
-use super::{Section, bodies};
+use super::new_schedule::typed as new_schedule;
+use super::packages::activation;
+use super::run_with::typed as run_with;
 use crate::auth;
 use crate::call::{Call, Result};
 use crate::idempotency;
 use crate::problem::ApiProblem;
 use crate::routes::{self, Route, routes};
 use crate::upload;
-use campanile_control::orders::alerts::NewSilence;
-use campanile_control::orders::backfills::NewBackfill;
-use campanile_control::orders::bulk::{BulkPause, BulkQuery, BulkResume};
-use campanile_control::orders::launches::Cancel;
-use campanile_control::orders::packages::DecisionRequest;
-use campanile_control::orders::schedules::{Pause, Resume, Skip};
-use campanile_model::json_text::JsonText;
 
 /// The field of a form with the name of its action.
 pub(super) const ACTION: &str = "do";
@@ -33,301 +38,53 @@ pub(super) const CONFIRM: &str = "confirm";
 pub(super) const KEY: &str = "key";
 /// The field with the revision of the schedule that a form changes.
 pub(super) const REVISION: &str = "revision";
-/// The name of the action that approves a version. Its form says so if requests of the version aren't granted.
-const APPROVE: &str = "approve";
 /// The name of the action that shows the effect of a form and changes nothing.
 pub(super) const PREVIEW: &str = "preview";
-
-/// An action of a form.
-pub(super) struct Action {
-    pub name: &'static str,
-    pub section: Section,
-    /// The operation of the API.
-    route: &'static str,
-    /// What the page says afterwards.
-    pub done: &'static str,
-    body: FormBody,
-    question: Question,
-}
-
-/// Returns the body of a request from a form.
-type FormBody = fn(&Form) -> Result<JsonText>;
-
-/// The question that an operator confirms before an action is done.
-#[derive(Clone, Copy)]
-enum Question {
-    /// Nothing: the action touches one thing.
-    Nothing,
-    /// What the function returns, if it returns a sentence.
-    Says(fn(&Form) -> Option<&'static str>),
-    /// What an operation of the API says about the same form.
-    Counts(Count),
-}
-
-/// An operation of the API that says beforehand what an action would do.
-#[derive(Clone, Copy)]
-struct Count {
-    route: &'static str,
-    body: FormBody,
-    /// Returns the question, from the answer of the operation.
-    says: fn(&Value) -> String,
-}
-
-const fn action(
-    name: &'static str,
-    section: Section,
-    route: &'static str,
-    done: &'static str,
-    body: FormBody,
-) -> Action {
-    Action {
-        name,
-        section,
-        route,
-        done,
-        body,
-        question: Question::Nothing,
-    }
-}
-
-const fn asked(action: Action, question: fn(&Form) -> Option<&'static str>) -> Action {
-    Action {
-        question: Question::Says(question),
-        ..action
-    }
-}
-
-const fn counted_first(action: Action, count: Count) -> Action {
-    Action {
-        question: Question::Counts(count),
-        ..action
-    }
-}
-
-/// Returns the fields of a form that double as fields of `O`.
-fn body<O: JsonSchema + 'static>(form: &Form) -> Result<JsonText> {
-    with::<O>(form, &json!({}))
-}
-
-/// Returns a backfill. Only a confirmed form begins one of very many slots.
-fn confirmed_backfill(form: &Form) -> Result<JsonText> {
-    with::<NewBackfill>(form, &json!({"yes": true}))
-}
-
-const OF_ALL_SCHEDULES: &str =
-    "Every schedule of the package launches with the version that is active then.";
-
-static ACTIONS: &[Action] = &[
-    action(
-        "pause",
-        Section::Schedules,
-        "pause_schedule",
-        "The schedule is paused.",
-        body::<Pause>,
-    ),
-    action(
-        "resume",
-        Section::Schedules,
-        "resume_schedule",
-        "The schedule is resumed.",
-        body::<Resume>,
-    ),
-    action(
-        "trigger",
-        Section::Schedules,
-        "trigger_schedule",
-        "The launch was requested.",
-        |_| Ok(json!({}).into()),
-    ),
-    action(
-        "skip",
-        Section::Schedules,
-        "skip_slot",
-        "The slot will be skipped.",
-        |form| with::<Skip>(form, &json!({"scheduled_time": form.get("slot")})),
-    ),
-    action(
-        "restore",
-        Section::Schedules,
-        "skip_slot",
-        "The slot is restored.",
-        |form| {
-            with::<Skip>(
-                form,
-                &json!({"scheduled_time": form.get("slot"), "undo": true}),
-            )
-        },
-    ),
-    action(
-        "edit",
-        Section::Schedules,
-        "replace_schedule",
-        "The schedule has this definition now.",
-        bodies::definition,
-    ),
-    counted_first(
-        action(
-            "backfill",
-            Section::Schedules,
-            "begin_backfill",
-            "The backfill has begun.",
-            confirmed_backfill,
-        ),
-        Count {
-            route: "preview_backfill",
-            body: confirmed_backfill,
-            says: bodies::backfill_question,
-        },
-    ),
-    action(
-        "cancel_backfill",
-        Section::Schedules,
-        "cancel_backfill",
-        "The backfill is cancelled.",
-        |_| Ok(json!({}).into()),
-    ),
-    counted_first(
-        action(
-            "pause_many",
-            Section::Schedules,
-            "pause_schedules",
-            "The schedules are paused.",
-            body::<BulkPause>,
-        ),
-        Count {
-            route: "count_schedules",
-            body: |form| with::<BulkQuery>(form, &json!({"change": "pause"})),
-            says: |answer| {
-                many(
-                    answer,
-                    "Pause",
-                    "No slot of them is decided until they are resumed.",
-                )
-            },
-        },
-    ),
-    counted_first(
-        action(
-            "resume_many",
-            Section::Schedules,
-            "resume_schedules",
-            "The schedules are resumed.",
-            body::<BulkResume>,
-        ),
-        Count {
-            route: "count_schedules",
-            body: |form| with::<BulkQuery>(form, &json!({"change": "resume"})),
-            says: |answer| many(answer, "Resume", "Their slots are decided from now on."),
-        },
-    ),
-    action(
-        "cancel",
-        Section::Launches,
-        "cancel_launch",
-        "The launch was asked to end.",
-        body::<Cancel>,
-    ),
-    action(
-        "retry",
-        Section::Launches,
-        "retry_launch",
-        "The launch was requested again.",
-        |_| Ok(json!({}).into()),
-    ),
-    asked(
-        action(
-            APPROVE,
-            Section::Packages,
-            "approve_version",
-            "The version is approved.",
-            body::<DecisionRequest>,
-        ),
-        |_| Some(OF_ALL_SCHEDULES),
-    ),
-    action(
-        "upload",
-        Section::Packages,
-        "upload_package",
-        "The file is in the plugins folder. The host loads it within seconds.",
-        |_| Ok(JsonText::null()),
-    ),
-    action(
-        "reject",
-        Section::Packages,
-        "reject_version",
-        "The version is rejected.",
-        body::<DecisionRequest>,
-    ),
-    asked(
-        action(
-            "roll_back",
-            Section::Packages,
-            "roll_back_package",
-            "The former version is active.",
-            body::<DecisionRequest>,
-        ),
-        |_| Some(OF_ALL_SCHEDULES),
-    ),
-    asked(
-        action(
-            "drain",
-            Section::Hosts,
-            "drain_host",
-            "The host claims nothing more.",
-            |_| Ok(json!({}).into()),
-        ),
-        |_| Some("The host claims no launch of any schedule. Launches wait for the other hosts."),
-    ),
-    action(
-        "undrain",
-        Section::Hosts,
-        "drain_host",
-        "The host claims launches again.",
-        |_| Ok(json!({"undo": true}).into()),
-    ),
-    action(
-        "resolve",
-        Section::Alerts,
-        "resolve_alert",
-        "The alert is resolved.",
-        |_| Ok(json!({}).into()),
-    ),
-    asked(
-        action(
-            "silence",
-            Section::Alerts,
-            "add_silence",
-            "The alerts are silenced.",
-            body::<NewSilence>,
-        ),
-        |form| {
-            let is_wide = |name| form.given(name).is_none_or(|pattern| pattern.contains('*'));
-            (is_wide("rule") && is_wide("subject"))
-                .then_some("The silence can match alerts of many rules and subjects.")
-        },
-    ),
-    action(
-        "unsilence",
-        Section::Alerts,
-        "end_silence",
-        "The silence has ended.",
-        |_| Ok(json!({}).into()),
-    ),
-];
 
 /// Returns the action of that name.
 pub(super) fn named(name: &str) -> Option<&'static Action> {
     ACTIONS.iter().find(|action| action.name == name)
 }
 
+/// Whether the page shows the answer to an action. It's kept nowhere, so the form has no [`KEY`].
+pub(super) fn shows_answer(name: &str) -> bool {
+    named(name).is_some_and(|action| action.shows_answer)
+}
+
+/// Whether an action's form is all that its page has: a preview shows it again with what was typed.
+pub(super) fn has_own_page(name: &str) -> bool {
+    [EDIT, ADD, RUN_WITH].contains(&name)
+}
+
+const OF_ALL_SCHEDULES: &str =
+    "Every schedule of the package launches with the version that is active then.";
+
 /// What to do with a form.
 pub(super) enum Step {
-    /// Ask the operator first. The last part is a field that the confirmation has in addition.
-    Ask(&'static Action, String, Option<(&'static str, String)>),
+    /// Ask the operator first.
+    Ask(&'static Action, Asked),
     /// Show the page, with what was typed.
     Show,
+    /// Show the page with the answer, which is nowhere else.
+    Tell(&'static Action, Value),
     /// Go to another page.
     Go(String),
+}
+
+/// What an operator confirms.
+pub(super) struct Asked {
+    pub text: String,
+    /// Fields and texts that the confirmation has in addition.
+    pub more: Markup,
+}
+
+impl Asked {
+    fn of(text: impl Into<String>) -> Asked {
+        Asked {
+            text: text.into(),
+            more: html! {},
+        }
+    }
 }
 
 impl Action {
@@ -336,24 +93,42 @@ impl Action {
         operation(self.route)
     }
 
-    /// Returns what the operator is to confirm, and a field that the confirmation has in addition; none for nothing.
+    /// Returns what the operator is to confirm; none for nothing.
     async fn question(&self, call: &Call, form: &Form) -> Result<Option<Asked>> {
         match self.question {
             Question::Nothing => Ok(None),
-            Question::Says(says) => Ok(says(form).map(|text| (text.to_owned(), None))),
-            Question::Counts(count) => {
-                let route = operation(count.route)?;
-                let asked = request(call.clone(), route, form, count.body)?;
-                let answer = (route.handler)(asked).await?.value();
-                let field = answer[COUNT].as_u64().map(|all| (COUNT, all.to_string()));
-                Ok(Some(((count.says)(&answer), field)))
+            Question::Says(says) => Ok(says(form).map(Asked::of)),
+            Question::Counts(count) => Ok(Some(count.question(call, form).await?)),
+            Question::Activates => {
+                let mut asked = Asked::of(OF_ALL_SCHEDULES);
+                asked.more = activation::tick(call, form).await?;
+                Ok(Some(asked))
             }
         }
     }
 }
 
-/// A question, and a field that its confirmation has in addition.
-type Asked = (String, Option<(&'static str, String)>);
+impl Count {
+    async fn question(&self, call: &Call, form: &Form) -> Result<Asked> {
+        let route = operation(self.route)?;
+        let asked = match self.asks {
+            Asks::Body(body) => request(call.clone(), route, form, body)?,
+            Asks::Query(query) => Call {
+                method: route.method.as_str(),
+                query: query(form)?,
+                ..call.clone()
+            },
+        };
+        let answer = (route.handler)(asked).await?.value();
+        let count = answer[COUNT].as_u64();
+        Ok(Asked {
+            text: (self.says)(&answer),
+            more: html! {
+                @if let Some(count) = count { input type="hidden" name=(COUNT) value=(count); }
+            },
+        })
+    }
+}
 
 /// Returns the operation of the API with this name.
 fn operation(id: &str) -> Result<&'static Route> {
@@ -376,25 +151,49 @@ pub(super) async fn perform(call: Call, section: Section, form: &Form) -> Result
     if let Some(role) = route.role {
         call.require(role, "the action")?;
     }
-    if action.name == APPROVE {
-        pending_version::check_approval(&call, form).await?;
-    }
     if form.given(CONFIRM).is_none()
-        && let Some((question, field)) = action.question(&call, form).await?
+        && let Some(asked) = action.question(&call, form).await?
     {
-        return Ok(Step::Ask(action, question, field));
+        return Ok(Step::Ask(action, asked));
     }
-    let uri = call.uri.clone();
+    let own = prepared(&call, action, form).await?;
+    let form = own.as_ref().unwrap_or(form);
+    let state = Arc::clone(&call.state);
+    let _upload_turn = match action.name {
+        ADD_HELLO => Some(upload::hello_turn(&state)?),
+        _ => None,
+    };
+    let (uri, query) = (call.uri.clone(), call.query.encoded());
     let answer = (route.handler)(request(call, route, form, action.body)?).await?;
     let answer = answer.value();
+    if action.shows_answer {
+        return Ok(Step::Tell(action, answer));
+    }
     // The page on which a thing is edited leads back to the thing.
     let page = uri.strip_suffix("/edit").unwrap_or(&uri);
     let done = action.name;
     Ok(Step::Go(match answer["launch"].as_str() {
         Some(launch) => format!("{}?done={done}", path(&["launches", launch])),
+        None if done == ADD => {
+            let name = answer["name"].as_str().unwrap_or_default();
+            format!("{}?done={done}", path(&["schedules", name]))
+        }
         None if done == "backfill" => format!("/backfills?done={done}"),
-        None => format!("{page}?done={done}"),
+        None if query.is_empty() => format!("{page}?done={done}"),
+        None => format!("{page}?{query}&done={done}"),
     }))
+}
+
+/// Returns the form that an action reads in place of the one that was sent, if it does.
+async fn prepared(call: &Call, action: &Action, form: &Form) -> Result<Option<Form>> {
+    let mut own = match action.name {
+        ADD => new_schedule::prepared(call, form).await?,
+        RUN_WITH => run_with::prepared(call, form).await?,
+        ADD_HELLO => Form::of_file(upload::hello(&call.state)?),
+        _ => return Ok(None),
+    };
+    own.set(KEY, form.get(KEY));
+    Ok(Some(own))
 }
 
 /// Returns the request that a form makes to a route of the API.

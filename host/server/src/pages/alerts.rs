@@ -1,10 +1,15 @@
 //! The alerts by severity with what was sent about them, the silences, and the rules and channels of this host.
 
+mod channels;
+mod lanes;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use maud::{Markup, html};
 
+use self::channels::{Tests, settings_part};
+use self::lanes::Fired;
 use super::actions::ACTION;
 use super::parts::{ActionForm, badge, badge_of, button, command, empty, field, next_page};
 use super::words::{Clock, counted, line, moment, rough, shell, short, time};
@@ -12,7 +17,6 @@ use super::{View, Visit, links};
 use crate::call::Result;
 use campanile_control::question::Page;
 use campanile_control::questions::alerts::ListAlerts;
-use campanile_control::rules::alert_rule::{AlertSettings, Rule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::AlertId;
 use campanile_model::status::MessageStatus;
@@ -21,8 +25,6 @@ use campanile_store::troubles::{self, AlertDelivery};
 
 /// The alerts of a page, and the silences.
 const SHOWN_MAX: i64 = 30;
-/// The rules, and the channels, that are shown.
-const RULES_MAX: usize = 50;
 /// The most deliveries of one alert, lines of its text, and characters of a line.
 const DELIVERIES_MAX: usize = 8;
 const LINES_MAX: usize = 12;
@@ -52,11 +54,13 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let silences = alerts::silences(&mut tx, clock.now, SHOWN_MAX).await?;
     let ids = Vec::from_iter(rows.iter().map(|row| row.id));
     let deliveries = by_alert(troubles::alert_deliveries(&mut tx, &ids).await?);
+    let fired = Fired::read(&mut tx, clock.now).await?;
     drop(tx);
+    let tests = Tests::read(visit).await?;
     let Page { answer: rows, next } = Page::of(rows, SHOWN_MAX, |row| row.id.to_string());
     let flag = if all { " --all" } else { "" };
     let is_typed = |alert: &Alert| {
-        visit.typed.get("rule") == alert.rule && visit.typed.get("subject") == alert.subject
+        visit.typed.get("rule") == alert.rule && visit.typed.get("subjects") == alert.subject
     };
     let of_none = visit.typed.get(ACTION) == "silence" && !rows.iter().any(is_typed);
     let head = html! {
@@ -78,11 +82,12 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             }))
         }
         div.grid {
+            (fired.card(clock))
             @for severity in [Severity::Critical, Severity::Warning, Severity::Info] {
                 (of_severity(visit, severity, &rows, &deliveries, clock))
             }
             section.card.w6 aria-labelledby="silences" { (silence_part(visit, &silences, clock)) }
-            section.card.w6 aria-labelledby="rules" { (settings_part(&call.state.app.settings.alerts)) }
+            section.card.w6 aria-labelledby="rules" { (settings_part(visit, &call.state.app.settings.alerts, &tests, clock)) }
         }
         (next_page(visit, next.as_deref()))
         (command(&format!("campanile alert list{flag}")))
@@ -228,11 +233,11 @@ fn actions(visit: &Visit, alert: &Alert) -> Markup {
         command: format!("campanile alert resolve {id}"),
     };
     let is_typed =
-        visit.typed.get("rule") == alert.rule && visit.typed.get("subject") == alert.subject;
+        visit.typed.get("rule") == alert.rule && visit.typed.get("subjects") == alert.subject;
     html! {
         div.actions {
             @for (label, span) in SILENCES {
-                (button(visit, "/alerts", "silence", label, &[("rule", &alert.rule), ("subject", &alert.subject), ("for", span)]))
+                (button(visit, "/alerts", "silence", label, &[("rule", &alert.rule), ("subjects", &alert.subject), ("for", span)]))
             }
             details.menu.small open[is_typed] {
                 summary { "Silence or resolve" }
@@ -274,48 +279,10 @@ fn silence_part(visit: &Visit, silences: &[Silence], clock: Clock) -> Markup {
     }
 }
 
-/// Shows the rules and the channels of this host's configuration.
-fn settings_part(settings: &AlertSettings) -> Markup {
-    html! {
-        header { h2 #rules { "Rules and channels" } span.far { "of this host's configuration" } }
-        @if settings.rules.is_empty() { p.more { "The configuration has no table " code { "[[alerts]]" } "." } }
-        @else {
-            table.cards {
-                thead { tr { th scope="col" { "Rule" } th scope="col" { "Watches" } th scope="col" { "Severity" } th scope="col" { "Channels" } } }
-                tbody { @for rule in settings.rules.iter().take(RULES_MAX) { (rule_row(rule)) } }
-            }
-            @if settings.rules.len() > RULES_MAX { p.more { "The first " (RULES_MAX) " of " (settings.rules.len()) " rules." } }
-        }
-        @for (name, channel) in settings.channels.iter().take(RULES_MAX) {
-            div.more {
-                "Channel " strong { (line(name)) } ", " (channel.template.as_str())
-                " · send a test: " code { "campanile alert test " (line(&shell(name))) }
-            }
-        }
-    }
-}
-
-fn rule_row(rule: &Rule) -> Markup {
-    let kind = rule.condition.kind();
-    html! {
-        tr {
-            td { span.name { (line(&rule.name)) } }
-            td {
-                (kind.as_str().replace('_', " "))
-                @if let Some(subject) = &rule.subject { ", " code { (line(&subject.to_string())) } }
-                @if let Some(package) = &rule.package { ", package " code { (line(&package.to_string())) } }
-                @if !rule.pending_for.is_zero() { ", for " (rough(rule.pending_for)) }
-            }
-            td.rest { (rule.severity.as_str()) }
-            td.rest { @if rule.channels.is_empty() { "none" } @else { (line(&rule.channels.join(", "))) } }
-        }
-    }
-}
-
 /// Show the form for a silence. `rule` and `subject` are those of an alert, or empty.
 fn silence_form(visit: &Visit, rule: &str, subject: &str) -> Markup {
     let is_of_alert = !subject.is_empty();
-    let hidden = [("rule", rule), ("subject", subject)];
+    let hidden = [("rule", rule), ("subjects", subject)];
     let or = |text: &str, other: &str| {
         if text.is_empty() {
             other.to_owned()
@@ -331,7 +298,7 @@ fn silence_form(visit: &Visit, rule: &str, subject: &str) -> Markup {
             p { "No message about the alerts that match is sent until the time is over." }
             @if !is_of_alert {
                 (field(visit, "rule", "Rule", "a name; * stands for any characters"))
-                (field(visit, "subject", "Subject", "a schedule, host or package"))
+                (field(visit, "subjects", "Subjects", "schedules, hosts or packages, with commas between them"))
             }
             (field(visit, "for", "For", "2h"))
             (field(visit, "note", "Why", "for the record"))

@@ -37,7 +37,7 @@
     const isInside = active && active !== main && main.contains(active);
     if (isInside && Date.now() - touched < REST_MS) return true;
     if (String(getSelection()) !== "") return true;
-    if (main.querySelector("form[data-preview]")) return true;
+    if (main.querySelector("form[data-preview], [data-once]")) return true;
     for (const field of main.querySelectorAll("input, textarea")) {
       if (field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue) return true;
     }
@@ -165,6 +165,19 @@
     }
   };
   setInterval(tick, 1000);
+
+  // A secret that is shown once is copied without being selected, where the browser allows it.
+  for (const button of main.querySelectorAll("button[data-copy]")) {
+    const field = document.getElementById(button.dataset.copy);
+    if (!field || !navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(field.value);
+        say("Copied.");
+      } catch { field.select(); }
+    });
+  }
 
   // The zone of this browser is one click away.
   const here = document.getElementById("here");

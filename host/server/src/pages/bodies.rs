@@ -9,6 +9,7 @@ use super::form::Form;
 use crate::call::Result;
 use crate::problem::ApiProblem;
 use crate::query::Query;
+use campanile_control::orders::bulk_launches::CountLaunches;
 use campanile_control::orders::definition::Definition;
 use campanile_model::json_text::{JsonText, object_text};
 use campanile_model::text::counted;
@@ -17,6 +18,11 @@ use campanile_schedule::policy::{Policies, Policy};
 
 /// The field with the number of things that an operator confirms.
 pub(super) const COUNT: &str = "count";
+
+/// The field with the ids of launches, which a form has once for each ticked row.
+pub(super) const IDS: &str = "ids";
+/// The field of a form whose rows are ticked: without a ticked row it means nothing, and not everything.
+pub(super) const TICKED: &str = "ticked";
 
 /// Returns the fields of a JSON object with a value.
 fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
@@ -30,6 +36,48 @@ pub(super) fn with<O: JsonSchema + 'static>(form: &Form, more: &Value) -> Result
     let mut fields = Query::of_form::<O>(|name| form.given(name)).fields::<O>()?;
     fields.extend(more.as_object().cloned().unwrap_or_default());
     Ok(Value::Object(fields).into())
+}
+
+/// Returns the question how many things a form would change, from the fields that double as fields of `Q`.
+pub(super) fn count_query<Q: JsonSchema + 'static>(form: &Form, change: &str) -> Result<Query> {
+    let ids = Vec::from_iter(form.all(IDS)).join(",");
+    if ids.is_empty() && form.given(TICKED).is_some() {
+        let problem = ApiProblem::invalid("no row is ticked");
+        return Err(problem.hint("tick the launches that you mean, or choose all that match"));
+    }
+    Ok(Query::of_form::<Q>(|name| match name {
+        "change" => Some(change),
+        IDS => Some(ids.as_str()).filter(|ids| !ids.is_empty()),
+        _ => form.given(name),
+    }))
+}
+
+/// Returns the change of many launches, as they were counted.
+pub(super) fn launches_change(form: &Form, change: &str) -> Result<JsonText> {
+    let of = count_query::<CountLaunches>(form, change)?;
+    let count = form.get(COUNT).parse::<u64>();
+    let count = count.map_err(|error| ApiProblem::invalid(format!("`{COUNT}`: {error}")))?;
+    Ok(json!({"of": of.fields::<CountLaunches>()?, "count": count}).into())
+}
+
+/// Returns the question before a change of many launches, from their count.
+pub(super) fn many_launches(answer: &Value, change: &str, effect: &str) -> String {
+    let count = answer[COUNT].as_u64().unwrap_or_default();
+    let names = answer["schedules"].as_array().into_iter().flatten();
+    let names = Vec::from_iter(names.filter_map(Value::as_str)).join(", ");
+    let more = answer["is_complete"].as_bool() == Some(false);
+    let more = if more { " and others" } else { "" };
+    let statuses = answer["statuses"].as_object().into_iter().flatten();
+    let statuses = statuses.map(|(status, count)| format!("{count} {status}"));
+    let statuses = Vec::from_iter(statuses).join(", ");
+    let left_out = match answer["left_out"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        left_out => format!(" {left_out} of those ticked are left out."),
+    };
+    format!(
+        "{change} {} ({statuses}) of {names}{more}.{left_out} {effect}",
+        counted(count, "launch")
+    )
 }
 
 fn text(form: &Form, name: &str) -> Option<JsonText> {
@@ -54,7 +102,8 @@ pub(super) fn many(answer: &Value, change: &str, effect: &str) -> String {
 
 /// Returns the definition of a schedule that a form has.
 ///
-/// Its policies are lines such as `overlap = skip`, its excluded times are lines, and its context and arguments are JSON.
+/// Its policies are lines such as `overlap = skip`, its excluded times are lines, and its context and arguments are JSON. Only the form
+/// of a new schedule has `disabled`.
 pub(super) fn definition(form: &Form) -> Result<JsonText> {
     let lines = |name: &str| {
         let lines = form.get(name).lines().map(str::trim);
@@ -76,15 +125,6 @@ pub(super) fn definition(form: &Form) -> Result<JsonText> {
         let fault = policies.set(policy, value.trim());
         fault.map_err(|fault| wrong(format!("`{policy}` {fault}")))?;
     }
-    let json = |name: &str, example: &str| match form.given(name) {
-        None => Ok(None),
-        Some(text) => serde_json::from_str::<JsonText>(text)
-            .map(Some)
-            .map_err(|error| {
-                let problem = ApiProblem::invalid(format!("`{name}` is no JSON: {error}"));
-                problem.hint(format!("write it as in {example}, or leave it empty"))
-            }),
-    };
     let anchor = form.given("anchor").map(str::parse::<GivenTime>);
     let anchor = anchor
         .transpose()
@@ -103,9 +143,39 @@ pub(super) fn definition(form: &Form) -> Result<JsonText> {
         ("dst_fold", text(form, "dst_fold")),
         ("exclude", Some(json!(lines("exclude")).into())),
         ("policies", Some(json!(policies).into())),
-        ("args", json("args", r#"["--all"]"#)?),
-        ("context", json("context", r#"{"region": "eu"}"#)?),
+        ("args", args(form)?),
+        ("context", context(form)?),
+        (
+            "disabled",
+            form.given("disabled").map(|_| json!(true).into()),
+        ),
     ])
+}
+
+/// Returns a launch by hand that a form has, with a context and an overlap policy of its own.
+pub(super) fn trigger(form: &Form) -> Result<JsonText> {
+    object([
+        ("context", context(form)?),
+        ("args", args(form)?),
+        ("overlap", text(form, "overlap")),
+    ])
+}
+
+fn context(form: &Form) -> Result<Option<JsonText>> {
+    json_field(form, "context", r#"{"region": "eu"}"#)
+}
+
+fn args(form: &Form) -> Result<Option<JsonText>> {
+    json_field(form, "args", r#"["--all"]"#)
+}
+
+/// Returns the JSON in a field.
+fn json_field(form: &Form, name: &str, example: &str) -> Result<Option<JsonText>> {
+    let given = form.given(name).map(serde_json::from_str::<JsonText>);
+    given.transpose().map_err(|error| {
+        let problem = ApiProblem::invalid(format!("`{name}` is no JSON: {error}"));
+        problem.hint(format!("write it as in {example}, or leave it empty"))
+    })
 }
 
 /// Returns the fields of a form with the definition `of`, as [`definition`] reads them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::charts::heat_legend;
-use super::heat_map::{Year, heat_map, over_time, words};
+use super::heat_map::{self, Days, HeatCell, over_time};
 use super::parts::{command, empty, given};
 use super::words::{counted, line, shell, span};
 use super::{View, Visit, links};
@@ -33,11 +33,14 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let months = MONTHS.iter().zip(1..);
     let months = months.map(|(name, month)| (number(&format!("{year:04}-{month:02}-01")), *name));
     let months = Vec::from_iter(months);
-    let shape = Year {
+    let shape = Days {
         first,
         days: next - first,
         months: &months,
     };
+    let cell =
+        |(number, day): (&i64, &&CalendarDay)| (*number, (day.day.clone(), HeatCell::from(*day)));
+    let cells = days.iter().map(cell).collect();
     let values = |of: fn(&CalendarDay) -> Option<u64>| {
         let values = days
             .iter()
@@ -72,7 +75,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             section aria-labelledby="days" {
                 h2 #days { "Days" }
                 p.far { "The colour of a day is the share of its launches that failed, and else how many there were. " (heat_legend()) }
-                (heat_map(&shape, &days))
+                (heat_map::days(&shape, &cells))
                 (failures(&calendar))
             }
             section aria-labelledby="duration" {
@@ -107,7 +110,7 @@ fn failures(calendar: &Calendar) -> Markup {
             details {
                 summary { (counted(failed.len() as u64, "day")) " with a failure" }
                 ul {
-                    @for day in failed.iter().take(DAYS_SHOWN) { li { (launches_of(calendar, day)) ": " (words(day)) } }
+                    @for day in failed.iter().take(DAYS_SHOWN) { li { (launches_of(calendar, day)) ": " (HeatCell::from(*day).words()) } }
                 }
                 @if failed.len() > DAYS_SHOWN { p { "The newest " (DAYS_SHOWN) " of them." } }
             }

@@ -9,6 +9,8 @@ use campanile_store::LaunchStatus;
 use campanile_store::troubles::RecentLaunch;
 use maud::{Markup, html};
 
+use super::words::{Clock, time};
+
 /// The width of a chart in its own units.
 const WIDTH: i64 = 1_000;
 
@@ -232,6 +234,23 @@ pub(super) fn heat_legend() -> Markup {
     }
 }
 
+/// Returns a share in percent. It's 100 or 0 only for all or none.
+pub(super) fn percent(part: i64, all: i64) -> String {
+    let share = part as f64 * 100.0 / all.max(1) as f64;
+    if part == all || part == 0 {
+        format!("{share:.0} %")
+    } else {
+        format!("{:.1} %", share.clamp(0.1, 99.9))
+    }
+}
+
+/// Says up to when launches count, unless that's now.
+pub(super) fn counted_until(until: Timestamp, clock: Clock) -> Markup {
+    html! {
+        @if until < clock.now { "Launches decided since " (time(until, clock)) " aren't counted yet. " }
+    }
+}
+
 /// Returns where a time is in a span of a chart.
 fn place(at: Timestamp, from: Timestamp, to: Timestamp) -> i64 {
     let whole = (to.micros() - from.micros()).max(1);
@@ -342,5 +361,13 @@ mod tests {
         assert!(shown.contains("text-anchor=\"end\">end<"), "{shown}");
         let shown = bar(at(0), at(10), at(0), at(20), "failed").into_string();
         assert!(shown.contains("width=\"500\""), "{shown}");
+    }
+
+    #[test]
+    fn a_share_is_whole_only_for_all_or_none() {
+        assert_eq!(percent(0, 9), "0 %");
+        assert_eq!(percent(9, 9), "100 %");
+        assert_eq!(percent(9_999, 10_000), "99.9 %");
+        assert_eq!(percent(50, 90), "55.6 %");
     }
 }

@@ -14,7 +14,7 @@ use crate::problem::ApiProblem;
 use campanile_control::admin::schedule_admin::{self, Difference, ScheduleDefinition, differences};
 use campanile_control::orders::definition::Definition;
 use campanile_control::problem::{ErrorCode, Problem};
-use campanile_control::records::schedule::{Redefinition, SLOTS_PREVIEWED};
+use campanile_control::records::schedule::{Redefinition, RulePreview, SLOTS_PREVIEWED};
 use campanile_control::schedules::definition;
 use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind};
@@ -141,21 +141,35 @@ fn preview_part(preview: &Redefinition, clock: Clock) -> Markup {
     html! {
         section aria-labelledby="preview-title" {
             h2 #preview-title { "With this change" }
-            p { (line(&preview.explanation)) }
-            @for note in &preview.notes { p { "Note: " (line(note)) } }
-            @for warning in &preview.warnings { p.warning { "Warning: " (line(&warning.message)) "; " (line(&warning.hint)) "." } }
+            (rule_words(&preview.rule))
             @if preview.differences.is_empty() {
                 p { "Nothing is different from the version on record." }
             } @else {
                 ul { @for one in &preview.differences { li { strong { (one.key) } ": " (value(&one.before)) " → " (value(&one.after)) } } }
             }
-            @match (&preview.without_slots, preview.slots.is_empty()) {
-                (Some(text), _) => p { (line(text)) "." },
-                (None, true) => p.warning { "It has no next slot." },
-                (None, false) => {
-                    p { "The next " (SLOTS_PREVIEWED) " slots" @if preview.is_paused { ", once it is resumed" } ":" }
-                    ol { @for (slot, local) in &preview.slots { li { (moment(*slot, clock)) " " span.local { (zoned(local)) } } } }
-                }
+            (next_slots(&preview.rule, preview.is_paused, clock))
+        }
+    }
+}
+
+/// Shows a rule in words, with what's to be said about it.
+pub(super) fn rule_words(rule: &RulePreview) -> Markup {
+    html! {
+        p { (line(&rule.explanation)) }
+        @for note in &rule.notes { p { "Note: " (line(note)) } }
+        @for warning in &rule.warnings { p.warning { "Warning: " (line(&warning.message)) "; " (line(&warning.hint)) "." } }
+    }
+}
+
+/// Shows the next slots of a rule, or when it launches without any.
+pub(super) fn next_slots(rule: &RulePreview, is_paused: bool, clock: Clock) -> Markup {
+    html! {
+        @match (&rule.without_slots, rule.slots.is_empty()) {
+            (Some(text), _) => p { (line(text)) "." },
+            (None, true) => p.warning { "It has no next slot." },
+            (None, false) => {
+                p { "The next " (SLOTS_PREVIEWED) " slots" @if is_paused { ", once it is resumed" } ":" }
+                ol { @for (slot, local) in &rule.slots { li { (moment(*slot, clock)) " " span.local { (zoned(local)) } } } }
             }
         }
     }
@@ -171,7 +185,7 @@ fn shown<'f>(form: &'f Form, name: &str) -> Cow<'f, str> {
 }
 
 /// Show a field for one line.
-fn input(form: &Form, name: &str, label: &str, example: &str) -> Markup {
+pub(super) fn input(form: &Form, name: &str, label: &str, example: &str) -> Markup {
     html! {
         label {
             (label) " "
@@ -181,7 +195,7 @@ fn input(form: &Form, name: &str, label: &str, example: &str) -> Markup {
 }
 
 /// Show a field for several lines.
-fn lines(form: &Form, name: &str, label: &str, example: &str) -> Markup {
+pub(super) fn lines(form: &Form, name: &str, label: &str, example: &str) -> Markup {
     html! {
         label {
             (label) " "
@@ -191,7 +205,8 @@ fn lines(form: &Form, name: &str, label: &str, example: &str) -> Markup {
     }
 }
 
-fn choice(form: &Form, name: &str, label: &str, words: &[&str]) -> Markup {
+/// Show a choice among words.
+pub(super) fn choice(form: &Form, name: &str, label: &str, words: &[&str]) -> Markup {
     html! {
         label {
             (label) " "

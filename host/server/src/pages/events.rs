@@ -455,6 +455,8 @@ mod tests {
             principal: None,
             channel: Channel::Host,
             address: None,
+            from_at: None,
+            to_at: None,
         }
     }
 

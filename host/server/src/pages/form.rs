@@ -12,7 +12,7 @@ use campanile_control::problem::ErrorCode;
 use campanile_model::text::printable;
 
 /// The most fields of a form.
-const FIELDS_MAX: usize = 64;
+const FIELDS_MAX: usize = 128;
 /// The field with further fields, encoded as a form.
 const MORE: &str = "more";
 
@@ -73,10 +73,32 @@ impl Form {
         Form { fields, file: None }
     }
 
+    /// Makes a form with a file alone: its name, and its content.
+    pub(super) fn of_file(file: (String, Bytes)) -> Form {
+        Form {
+            fields: Vec::new(),
+            file: Some(file),
+        }
+    }
+
+    /// Sets a field.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.fields.retain(|(field, _)| field != name);
+        self.fields.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Returns a field; empty when the form does not have it.
     pub(super) fn get(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, value)| value.as_str())
+    }
+
+    /// Returns all non-blank fields of a name, trimmed.
+    pub(super) fn all<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        let of_name = self.fields.iter().filter(move |(field, _)| field == name);
+        of_name
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
     }
 
     /// Returns a non-blank field, trimmed.
@@ -141,6 +163,6 @@ mod tests {
         let json = headers(&[("content-type", "application/json")]);
         assert!(Form::read(&json, &Bytes::new()).is_err());
         assert!(Form::read(&kind, &Bytes::from_static(b"a=%00")).is_err());
-        assert!(Form::read(&kind, &Bytes::from("a=b&".repeat(65))).is_err());
+        assert!(Form::read(&kind, &Bytes::from("a=b&".repeat(FIELDS_MAX + 1))).is_err());
     }
 }

@@ -1,23 +1,38 @@
-//! The hosts as one table: what each runs, and whether it claims launches.
+//! The hosts as one table: what each runs, whether it claims launches, and when it was up in the last day.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
 use super::charts;
 use super::parts::{ActionForm, badge, badge_of, command, empty};
-use super::words::{Clock, counted, line, moment, shell};
+use super::timeline::{self, Lane, Window};
+use super::words::{Clock, counted, line, moment, rough, shell};
 use super::{View, Visit};
 use crate::call::Result;
 use campanile_control::admin::host_admin::{self, HostReport, HostState};
 use campanile_control::questions::hosts::ListHosts;
+use campanile_store::hosts::{self, EndReason, HostLife};
 
 /// The hosts that are shown.
 const SHOWN_MAX: usize = 50;
+/// The newest processes of each host that the lanes show.
+const LIVES_MAX: i64 = 50;
+/// The time that the lanes show.
+const DAY: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let ListHosts { all } = call.query.question()?;
     let clock = visit.clock();
-    let hosts = host_admin::list(&mut call.read().await?, all, clock.now).await?;
+    let mut tx = call.read().await?;
+    let hosts = host_admin::list(&mut tx, all, clock.now).await?;
+    let mut names = Vec::from_iter(hosts.iter().map(|host| host.name.as_str()));
+    names.dedup();
+    names.truncate(SHOWN_MAX);
+    let lives = hosts::lives(&mut tx, &names, LIVES_MAX).await?;
+    drop(tx);
     let flag = if all { " --all" } else { "" };
     let head = html! {
         div.head {
@@ -37,7 +52,9 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
                 (table(visit, &hosts, clock))
                 @if hosts.len() > SHOWN_MAX { p.more { "The first " (SHOWN_MAX) " of " (counted(hosts.len() as u64, "host")) " by name." } }
                 div.more { (command(&format!("campanile host list{flag}"))) }
-            } }
+            }
+            (lanes(lives, clock))
+            }
         }
     };
     View::with_head("Hosts", head, main)
@@ -56,6 +73,57 @@ fn summary(hosts: &[HostReport]) -> String {
         "{serving} of {} serving · {runs} of {runs_max} runs",
         counted(hosts.len() as u64, "host")
     )
+}
+
+/// Shows when each host was up in the last day, and when it had died.
+fn lanes(lives: Vec<HostLife>, clock: Clock) -> Markup {
+    let window = Window {
+        from: clock.now.minus(DAY),
+        to: clock.now,
+    };
+    let mut by_name: BTreeMap<String, Vec<HostLife>> = BTreeMap::new();
+    for life in lives {
+        by_name.entry(life.name.clone()).or_default().push(life);
+    }
+    let lanes = by_name.into_iter().map(|(name, mut lives)| {
+        lives.sort_by_key(|life| life.started_at);
+        lane(&name, &lives, window)
+    });
+    let lanes = Vec::from_iter(lanes);
+    html! {
+        section.card aria-labelledby="up" {
+            header { h2 #up { "Up in the last 24 h" } span.far { "green while a host was up, red after it died, empty while it was stopped" } }
+            (timeline::lanes(&[("", lanes)], "up", window, clock))
+        }
+    }
+}
+
+/// Returns the lane of a host with these processes, the oldest first.
+fn lane(name: &str, lives: &[HostLife], window: Window) -> Lane {
+    let mut spans = Vec::new();
+    let mut up = Duration::ZERO;
+    for (place, life) in lives.iter().enumerate() {
+        // A host that died was up until its last heartbeat, and counts as dead until its next process starts.
+        let end = match life.end_reason {
+            Some(EndReason::Died) => life.heartbeat_at,
+            _ => life.ended_at.unwrap_or(window.to),
+        };
+        let (from, to) = (life.started_at.max(window.from), end.min(window.to));
+        up += to.since(from.min(to));
+        spans.push(("ok", life.started_at, end));
+        if life.end_reason == Some(EndReason::Died) {
+            let next = lives
+                .get(place + 1)
+                .map_or(window.to, |next| next.started_at);
+            spans.push(("bad", end, next));
+        }
+    }
+    let starts = lives.iter().filter(|life| life.started_at > window.from);
+    let label = html! {
+        (line(name))
+        @match starts.count() { 0 => {}, starts => { " " span.far { (counted(starts as u64, "start")) } } }
+    };
+    Lane::of_spans((label, html! { (rough(up)) }), &spans, window)
 }
 
 fn table(visit: &Visit, hosts: &[HostReport], clock: Clock) -> Markup {
@@ -123,7 +191,7 @@ fn drain(visit: &Visit, host: &HostReport) -> Markup {
             action: "drain",
             label: "Drain",
             hidden: &[("name", &host.name)],
-            fields: html! { p { "Stop giving it launches; its runs finish." } },
+            fields: html! { p { "It's given no more launches; its " (counted(host.runs.unsigned_abs(), "run")) " finish, and other hosts launch what is due." } },
             command: format!("campanile host drain {name}"),
         }
     };
@@ -152,6 +220,42 @@ fn rest(host: &HostReport, labels: &str, clock: Clock) -> Markup {
                 dt { "Versions" } dd { "Campanile " (line(&host.version)) ", wasmtime " (line(&host.wasmtime_version)) ", time zones " (line(&host.tzdata_version)) }
                 dt { "Process" } dd { code { (host.incarnation) } }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use campanile_model::clock::Timestamp;
+    use chrono_tz::Tz;
+
+    #[test]
+    fn a_host_is_up_until_its_last_heartbeat_and_dead_until_its_next_start() {
+        let now = Timestamp::EPOCH.plus(20 * DAY);
+        let at = |hours: u64| now.minus(Duration::from_secs(hours * 3_600));
+        let life = |started, heartbeat, ended: Option<u64>, end_reason| HostLife {
+            name: "zurich-1".to_owned(),
+            started_at: at(started),
+            heartbeat_at: at(heartbeat),
+            ended_at: ended.map(at),
+            end_reason,
+        };
+        let lives = vec![
+            life(3, 0, None, None),
+            life(48, 18, Some(17), Some(EndReason::Died)),
+            life(12, 6, Some(6), Some(EndReason::Stopped)),
+        ];
+        let shown = lanes(lives, Clock { now, zone: Tz::UTC }).into_string();
+        for part in [
+            "class=\"bad\" d=\"M250.0 6.0h250.0",
+            "M0.0 6.0h250.0",
+            "M500.0 6.0h250.0",
+            "M875.0 6.0h125.0",
+            "<span class=\"far\">2 starts</span>",
+            "15 h 0 min",
+        ] {
+            assert!(shown.contains(part), "no `{part}`: {shown}");
         }
     }
 }

@@ -1,35 +1,31 @@
 //! The list of launches: one line to search, when they were, and a row each.
 
+mod filters;
+mod many;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use maud::{Markup, html};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use url::form_urlencoded;
 
+use self::filters::Filters;
+use super::actions::refusal;
 use super::charts::{self, class};
 use super::parts::{badge, command, empty, next_page};
-use super::words::{Clock, both, counted, line, shell, short, span, time};
+use super::words::{Clock, both, counted, line, short, span, time};
 use super::{View, Visit, links};
 use crate::call::Result;
-use crate::problem::ApiProblem;
-use crate::query::{Query, parameters};
 use campanile_control::question::Page;
 use campanile_control::questions::launches::ListLaunches;
 use campanile_control::reports::overview::{cause, has_failed};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_model::status::FailureKind;
-use campanile_model::text::did_you_mean;
 use campanile_store::launch::{LOOKED_AT_FOR_BROWSER_MAX, LaunchRow};
 use campanile_store::{DbError, LaunchStatus, Tx, schedules, troubles};
 
-/// The filters of the command with the same names. The search line has all but the last.
-const FILTERS: [&str; 8] = [
-    "schedule", "status", "kind", "reason", "package", "since", "until", "after",
-];
-const KEYS: &[&str] = FILTERS.split_at(7).0;
 /// The newest decisions from which the usual durations are taken.
 const USUAL_OF: i64 = 500;
 /// The parts of the picture over the list.
@@ -55,9 +51,6 @@ pub(super) struct SearchLaunches {
     list: ListLaunches,
 }
 
-/// The filters in force, by name.
-struct Filters(BTreeMap<&'static str, String>);
-
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let filters = Filters::of(&call.query)?;
@@ -68,6 +61,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let usual = usual(&mut tx, &rows).await?;
     drop(tx);
     let is_filtered = !filters.0.is_empty();
+    let may_change = refusal(call, many::RETRY).is_none();
     let clock = visit.clock();
     let head = html! {
         div.head {
@@ -88,7 +82,15 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             div.grid {
                 section.card.w12 {
                     (histogram(&rows, &filters, clock))
-                    div.wide tabindex="0" role="region" aria-label="The launches" { (table(&rows, &usual, clock)) }
+                    @if may_change {
+                        form method="post" action=(links::here(call)) {
+                            div.wide tabindex="0" role="region" aria-label="The launches" { (table(&rows, &usual, clock, true)) }
+                            (many::of_ticked())
+                        }
+                        (many::of_all(&filters))
+                    } @else {
+                        div.wide tabindex="0" role="region" aria-label="The launches" { (table(&rows, &usual, clock, false)) }
+                    }
                     div.more { (command(&filters.command())) }
                 }
             }
@@ -97,106 +99,6 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         @if rows.is_empty() { (command(&filters.command())) }
     };
     View::with_head("Launches", head, main)
-}
-
-impl Filters {
-    /// Reads the filters of a query: what its line has comes before its fields.
-    fn of(query: &Query) -> Result<Filters> {
-        let mut filters = BTreeMap::new();
-        for name in FILTERS {
-            let given = Vec::from_iter(query.all(name));
-            if !given.is_empty() {
-                filters.insert(name, given.join(","));
-            }
-        }
-        for (name, value) in parse(query.text("q").unwrap_or_default())? {
-            filters.insert(name, value);
-        }
-        Ok(Filters(filters))
-    }
-
-    fn get(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
-    }
-
-    /// Returns the filters as a query of the list, without one of them.
-    fn query(&self, without: &str) -> Result<Query> {
-        let mut text = form_urlencoded::Serializer::new(String::new());
-        text.extend_pairs(self.0.iter().filter(|(name, _)| **name != without));
-        Query::read(&text.finish(), parameters::<ListLaunches>())
-    }
-
-    /// Returns the filters as a line that [`parse`] reads.
-    fn line(&self) -> String {
-        let quoted = |value: &str| {
-            if value.contains(char::is_whitespace) {
-                format!("\"{value}\"")
-            } else {
-                value.to_owned()
-            }
-        };
-        let given = KEYS.iter().filter_map(|key| {
-            let value = self.0.get(key)?;
-            Some(format!("{key}:{}", quoted(value)))
-        });
-        Vec::from_iter(given).join(" ")
-    }
-
-    /// Returns the address of the list with other values of some filters, from its first page on.
-    fn with(&self, others: &[(&str, &str)]) -> String {
-        let given = KEYS.iter().map(|key| {
-            let other = others.iter().find(|(name, _)| name == key);
-            (*key, other.map_or(self.get(key), |(_, value)| value))
-        });
-        format!("/launches{}", links::query(&Vec::from_iter(given)))
-    }
-
-    fn command(&self) -> String {
-        let mut same = "campanile launch list".to_owned();
-        for name in FILTERS {
-            if let Some(value) = self.0.get(name) {
-                same += &format!(" --{name} {}", shell(value));
-            }
-        }
-        same
-    }
-}
-
-/// Reads a search line: `key:value` for each filter, and a word alone for a schedule. A value with blanks stands in quotes.
-fn parse(text: &str) -> Result<Vec<(&'static str, String)>> {
-    let mut words: Vec<String> = Vec::new();
-    let (mut quoted, mut is_new) = (false, true);
-    for next in text.chars() {
-        if next == '"' {
-            quoted = !quoted;
-        } else if next.is_whitespace() && !quoted {
-            is_new = true;
-        } else {
-            if is_new {
-                words.push(String::new());
-                is_new = false;
-            }
-            if let Some(word) = words.last_mut() {
-                word.push(next);
-            }
-        }
-    }
-    words.iter().map(|word| filter_of(word)).collect()
-}
-
-fn filter_of(word: &str) -> Result<(&'static str, String)> {
-    let Some((key, value)) = word.split_once(':') else {
-        return Ok(("schedule", word.to_owned()));
-    };
-    let known = KEYS.iter().find(|known| **known == key);
-    let known = known.filter(|_| !value.is_empty()).ok_or_else(|| {
-        let keys = KEYS.join(", ");
-        let near = did_you_mean(key, KEYS.iter().copied());
-        let problem =
-            ApiProblem::invalid(format!("the search has no filter `{}`{near}", line(word)));
-        problem.hint(format!("write `key:value` with the keys {keys}"))
-    })?;
-    Ok((known, value.to_owned()))
 }
 
 fn search_line(filters: &Filters) -> Markup {
@@ -297,8 +199,9 @@ fn histogram(rows: &[LaunchRow], filters: &Filters, clock: Clock) -> Markup {
                 @let words = format!("{}: {}", clock.short(begin), charts::outcomes(rows.iter().map(|row| row.status)));
                 @let (since, until) = (begin.to_string(), begin.plus(step).to_string());
                 a href=(filters.with(&[("since", &since), ("until", &until)])) aria-label=(words) {
+                    title { (words) }
                     @for (class, below, count) in stack(rows) {
-                        rect class=(class) x=(format!("{:.1}", *part as f64 * STEP)) y=(format!("{:.1}", TALL - (below + count) as f64 * scale)) width=(format!("{:.1}", STEP - 2.0)) height=(format!("{:.1}", count as f64 * scale)) { title { (words) } }
+                        rect class=(class) x=(format!("{:.1}", *part as f64 * STEP)) y=(format!("{:.1}", TALL - (below + count) as f64 * scale)) width=(format!("{:.1}", STEP - 2.0)) height=(format!("{:.1}", count as f64 * scale)) {}
                     }
                 }
             }
@@ -371,7 +274,7 @@ fn medians(took: HashMap<String, Vec<Duration>>) -> Usual {
 }
 
 /// Shows launches, a row each.
-fn table(rows: &[LaunchRow], usual: &Usual, clock: Clock) -> Markup {
+fn table(rows: &[LaunchRow], usual: &Usual, clock: Clock, has_ticks: bool) -> Markup {
     html! {
         table.cards {
             thead { tr {
@@ -380,8 +283,8 @@ fn table(rows: &[LaunchRow], usual: &Usual, clock: Clock) -> Markup {
             } }
             tbody {
                 @for (first, others) in folded(rows) {
-                    (launch_row(first, usual, clock))
-                    @if !others.is_empty() { (folded_row(others, clock)) }
+                    (launch_row(first, usual, clock, has_ticks))
+                    @if !others.is_empty() { (folded_row(others, clock, has_ticks)) }
                 }
             }
         }
@@ -412,7 +315,7 @@ fn is_same_failure(one: &LaunchRow, other: &LaunchRow) -> bool {
         && of(one) == of(other)
 }
 
-fn launch_row(row: &LaunchRow, usual: &Usual, clock: Clock) -> Markup {
+fn launch_row(row: &LaunchRow, usual: &Usual, clock: Clock, has_tick: bool) -> Markup {
     let status = row.status.as_str();
     let label = format!(
         "{status}, {}, {}",
@@ -423,7 +326,8 @@ fn launch_row(row: &LaunchRow, usual: &Usual, clock: Clock) -> Markup {
     html! {
         tr.fails[has_failed(row.status)] {
             td.fit {
-                a href=(links::path(&["launches", &row.id.to_string()])) title=(row.id.short()) aria-label=(label) {
+                @if has_tick { (many::tick(&[row], &row.schedule)) " " }
+                a href=(links::path(&["launches", &row.id.to_string()])) aria-label=(label) {
                     @if row.status == LaunchStatus::Succeeded { (status) } @else { (badge(status)) }
                 }
             }
@@ -473,20 +377,22 @@ fn beside(took: Duration, usual: Duration, class: &str) -> Markup {
     let whole = took.max(usual).as_micros().max(1);
     let part = |of: Duration| (of.as_micros() * 64 / whole) as u64;
     html! {
-        svg.against viewBox="0 0 64 8" preserveAspectRatio="none" role="img" aria-label={ "usually " (span(usual)) } {
+        svg.against viewBox="0 0 64 8" preserveAspectRatio="none" role="img" {
             title { "usually " (span(usual)) }
-            rect.track x="0" y="3" width="64" height="2" {}
-            rect class=(class) x="0" y="1" width=(part(took).max(1)) height="6" {}
-            rect.usual x=(part(usual).min(63)) y="0" width="1" height="8" {}
+            rect.track y="3" width="64" height="2" {}
+            rect class=(class) y="1" width=(part(took).max(1)) height="6" {}
+            rect.usual x=(part(usual).min(63)) width="1" height="8" {}
         }
     }
 }
 
-fn folded_row(others: &[LaunchRow], clock: Clock) -> Markup {
+fn folded_row(others: &[LaunchRow], clock: Clock, has_tick: bool) -> Markup {
+    let words = format!("{} more of the same cause", others.len());
     html! {
         tr.group {
             td colspan="7" {
-                details {
+                @if has_tick { (many::tick(&Vec::from_iter(others), &words)) " " }
+                details.folded {
                     summary { "×" (others.len()) " more, same cause" }
                     ul.inline {
                         @for row in others {
@@ -505,31 +411,7 @@ fn folded_row(others: &[LaunchRow], clock: Clock) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn filters(text: &str) -> Filters {
-        Filters(parse(text).unwrap().into_iter().collect())
-    }
-
-    #[test]
-    fn a_line_has_filters_and_is_written_again_as_it_was_read() {
-        let text =
-            "schedule:nightly status:failed,abandoned reason:\"a b\" since:2026-11-21T08:00:00Z";
-        let found = filters(text);
-        assert_eq!(found.get("status"), "failed,abandoned");
-        assert_eq!(found.get("since"), "2026-11-21T08:00:00Z");
-        assert_eq!(found.line(), text);
-        assert_eq!(filters(" nightly ").get("schedule"), "nightly");
-        assert_eq!(filters("").line(), "");
-        for wrong in ["state:failed", "after:1", "status:"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-        let to = found.with(&[("status", ""), ("since", "1h"), ("reason", "")]);
-        assert_eq!(to, "/launches?schedule=nightly&since=1h");
-        assert_eq!(
-            filters("x kind:manual").command(),
-            "campanile launch list --schedule x --kind manual"
-        );
-    }
+    use crate::query::{Query, parameters};
 
     #[test]
     fn what_the_line_has_comes_before_the_fields() {

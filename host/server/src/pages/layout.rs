@@ -10,7 +10,8 @@ use chrono_tz::Tz;
 use maud::{DOCTYPE, Markup, html};
 use url::form_urlencoded;
 
-use super::actions::{self, ACTION, Action, CONFIRM, KEY, REVISION};
+use super::actions::{self, ACTION, Action, Asked, CONFIRM, KEY, PREVIEW, REVISION};
+use super::bodies::{IDS, TICKED};
 use super::form::Form;
 use super::words::line;
 use super::zone::zone_of;
@@ -19,6 +20,7 @@ use crate::call::Call;
 use crate::problem::ApiProblem;
 use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
+use campanile_model::access::Role;
 use campanile_store::troubles::Attention;
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -35,6 +37,36 @@ const NAVIGATION: [(Section, &str, &str, &str); 8] = [
     (Section::Events, "/events", "Events", "e"),
     (Section::Alerts, "/alerts", "Alerts", "a"),
 ];
+
+/// The pages of the menu beside the navigation, as in [`NAVIGATION`], each with the least role that may open it.
+const MORE: [(Section, &str, &str, &str, Role); 5] = [
+    (
+        Section::Schedules,
+        "/backfills",
+        "Backfills",
+        "b",
+        Role::Viewer,
+    ),
+    (
+        Section::Statistics,
+        "/statistics",
+        "Statistics",
+        "m",
+        Role::Viewer,
+    ),
+    (Section::Outbox, "/outbox", "Outbox", "o", Role::Viewer),
+    (Section::Tokens, "/tokens", "Tokens", "t", Role::Admin),
+    (
+        Section::Configuration,
+        "/configuration",
+        "Configuration",
+        "c",
+        Role::Admin,
+    ),
+];
+
+/// The fields that the question before an action does not list: they say nothing to a person.
+const UNSHOWN: [&str; 4] = [KEY, REVISION, IDS, TICKED];
 
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
@@ -182,6 +214,16 @@ impl<'f> Frame<'f> {
                         }
                     }
                 }
+                details.menu.small.more-pages {
+                    summary aria-label="More pages" { "More" }
+                    div {
+                        nav aria-label="More pages" {
+                            @for (of, path, name, key, _) in MORE.iter().filter(|(.., role)| principal.role.includes(*role)) {
+                                a href=(path) data-key=(key) aria-current=[(self.section == Some(*of) && self.uri == *path).then_some("page")] { (name) }
+                            }
+                        }
+                    }
+                }
                 div.tools {
                     button #news type="button" hidden {}
                     form.search role="search" aria-label="Everything" action="/search" {
@@ -247,6 +289,7 @@ fn keys() -> Markup {
                     @if place > 0 { ", " }
                     kbd { (key) } " " (name)
                 }
+                @for (_, _, name, key, _) in &MORE { ", " kbd { (key) } " " (name) }
             }
             dt { kbd { "j" } " " kbd { "k" } } dd { "next row, previous row; " kbd { "Enter" } " opens it" }
             dt { kbd { "r" } } dd { "run now, run again" }
@@ -330,26 +373,20 @@ fn correction(wrong: &Uri) -> Markup {
     }
 }
 
-/// Ask the operator to confirm an action that touches more than one thing. `field` is added to what the form has.
-pub(super) fn question(
-    uri: &str,
-    action: &Action,
-    question: &str,
-    field: Option<(&str, String)>,
-    form: &Form,
-) -> Markup {
+/// Asks the operator to confirm an action. `address` is the page of the form.
+pub(super) fn question(address: &str, action: &Action, asked: &Asked, form: &Form) -> Markup {
     let hidden = form.fields().iter();
     let hidden = hidden.filter(|(name, _)| name != ACTION && name != CONFIRM);
     let hidden = Vec::from_iter(hidden);
     html! {
-        p { strong { (line(question)) } }
+        p { strong { (line(&asked.text)) } }
         (fields(&hidden))
-        form.action method="post" action=(uri) {
+        form.action method="post" action=(address) data-once {
             (Form::hidden(hidden.iter().copied()))
-            @if let Some((name, value)) = field { input type="hidden" name=(name) value=(value); }
+            (asked.more)
             input type="hidden" name=(CONFIRM) value="yes";
             button name=(ACTION) value=(action.name) { "Yes, do it" }
-            " " a href=(uri) { "No, go back" }
+            " " a href=(address) { "No, go back" }
         }
     }
 }
@@ -358,7 +395,7 @@ pub(super) fn question(
 fn fields(fields: &[&(String, String)]) -> Markup {
     let shown = fields
         .iter()
-        .filter(|(name, value)| name != KEY && name != REVISION && !value.is_empty());
+        .filter(|(name, value)| !UNSHOWN.contains(&name.as_str()) && !value.is_empty());
     html! {
         dl.facts {
             @for (name, value) in shown {
@@ -369,18 +406,28 @@ fn fields(fields: &[&(String, String)]) -> Markup {
     }
 }
 
-/// Offer to send a form that came without a session.
+/// Offers to send a form that came without a session. One that has a page of its own can be filled in further, too.
 pub(super) fn kept_form(uri: &str, form: &Form) -> Markup {
-    let all = Vec::from_iter(form.fields());
-    let shown = Vec::from_iter(form.fields().iter().filter(|(name, _)| name != ACTION));
-    let action = actions::named(form.get(ACTION));
+    let kept = form.fields().iter().filter(|(name, _)| name != ACTION);
+    let kept = Vec::from_iter(kept);
+    let wanted = form.get(ACTION);
+    let is_preview = wanted == PREVIEW;
     html! {
         p { "You are signed in. The form that you sent before was kept, and nothing of it was done yet." }
-        (fields(&shown))
+        (fields(&kept))
         form.action method="post" action=(uri) {
-            (Form::hidden(all.iter().copied()))
-            button { "Send it now" @if let Some(action) = action { ": " (action.name.replace('_', " ")) } }
-            " " a href=(uri) { "Leave it, and open the page" }
+            (Form::hidden(kept.iter().copied()))
+            p.actions {
+                @if !is_preview {
+                    button name=(ACTION) value=(line(wanted)) {
+                        "Send it now" @if let Some(action) = actions::named(wanted) { ": " (action.name.replace('_', " ")) }
+                    }
+                }
+                @if is_preview || actions::has_own_page(wanted) {
+                    button name=(ACTION) value=(PREVIEW) { "Back to the form" }
+                }
+                a href=(uri) { "Leave it, and open the page" }
+            }
         }
     }
 }

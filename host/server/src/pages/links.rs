@@ -6,6 +6,7 @@ use campanile_model::ids::LaunchId;
 use maud::{Markup, html};
 
 use super::words::line;
+use crate::call::Call;
 
 /// Returns the path with these parts, as an address writes it.
 pub(super) fn path(parts: &[&str]) -> String {
@@ -21,6 +22,16 @@ pub(super) fn path(parts: &[&str]) -> String {
         }
     }
     path
+}
+
+/// Returns the address of the page that is visited.
+pub(super) fn here(call: &Call) -> String {
+    let query = call.query.encoded();
+    if query.is_empty() {
+        call.uri.clone()
+    } else {
+        format!("{}?{query}", call.uri)
+    }
 }
 
 /// Returns the query with these parameters, without those that have no value.

@@ -1,7 +1,7 @@
 //! The page on which a browser shows a token and gets a session.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_LENGTH, SET_COOKIE};
+use axum::http::header::{CONTENT_LENGTH, REFERRER_POLICY, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use maud::{Markup, html};
@@ -10,6 +10,7 @@ use url::form_urlencoded;
 use super::actions::ACTION;
 use super::form::Form;
 use super::session::{self, Session};
+use super::words::{line, shell};
 use super::{layout, links};
 use crate::app::State;
 use crate::auth::{self, WRONG_TOKEN};
@@ -19,6 +20,7 @@ use crate::problem::ApiProblem;
 use crate::request::{
     BODY_BYTES_MAX, check_host, check_origin, discard, memory_for_body, read_body,
 };
+use crate::sign_in::{LinkFault, ONCE};
 use crate::upload;
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::access::Channel;
@@ -38,7 +40,7 @@ pub(super) fn send_there(uri: &Uri) -> Response<Body> {
 }
 
 /// Answer a form that came without a session: its session may have ended while it was filled in. The login keeps it.
-pub(super) async fn keep(parts: &Parts, body: Body) -> Response<Body> {
+pub(super) async fn keep(state: &State, parts: &Parts, body: Body) -> Response<Body> {
     let length = parts.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let form = if length.is_some_and(|length| length <= KEPT_BYTES_MAX) {
@@ -51,16 +53,21 @@ pub(super) async fn keep(parts: &Parts, body: Body) -> Response<Body> {
     let (kept, problem) = match &form {
         Some(form) if form.file.is_none() => (
             form.encoded(),
-            "your session has ended; sign in, and then send the form that you have filled in: it is kept",
+            "your session has ended, and nothing was done; sign in, and then send the form that you have filled in: it is kept",
         ),
         _ => (
             String::new(),
-            "your session has ended, and what you sent was not kept: it has a file, or is too long; sign in, and send it again",
+            "your session has ended, nothing was done, and what you sent was not kept: it has a file, or is too long; sign in, and send it again",
         ),
     };
     let problem = Problem::new(ErrorCode::Refused, problem);
     let next = own_path(parts.uri.path());
-    shown(StatusCode::UNAUTHORIZED, next, &kept, Some(&problem))
+    shown(
+        state,
+        StatusCode::UNAUTHORIZED,
+        (next, &kept),
+        Some(&problem),
+    )
 }
 
 /// Pure: return the path of this server to open; the first page for anything else.
@@ -77,16 +84,21 @@ pub(super) fn own_path(wanted: &str) -> &str {
 pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
-    let given = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == NEXT);
-    let given = given
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default();
+    let given = |wanted: &str| {
+        let mut given = form_urlencoded::parse(query.as_bytes());
+        let given = given.find(|(name, _)| name == wanted);
+        given.map_or_else(String::new, |(_, value)| value.into_owned())
+    };
+    let (given, once) = (given(NEXT), given(ONCE));
     let peer = parts.extensions.get::<Peer>();
     if let Some(Peer::Unix { .. }) = peer {
         return layout::redirect(own_path(&given));
     }
     if parts.method != Method::POST {
-        return shown(StatusCode::OK, own_path(&given), "", None);
+        return match once.is_empty() {
+            true => shown(state, StatusCode::OK, (own_path(&given), ""), None),
+            false => link_opened(&once),
+        };
     }
     let read = async {
         check_host(&parts.headers)?;
@@ -108,13 +120,17 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
         return with_cookie(state, layout::redirect("/login"), None);
     }
     let (next, kept) = (own_path(form.get(NEXT)), form.get(KEPT));
-    let answer = match begin(state, form.get("token").trim(), peer).await {
+    let begun = match form.given(ONCE) {
+        Some(once) => begin_by_link(state, once, peer).await,
+        None => begin(state, form.get("token").trim(), peer).await,
+    };
+    let answer = match begun {
         Ok(id) if kept.is_empty() => (layout::redirect(next), id),
         Ok(id) => (kept_form(next, kept), id),
         Err(error) => {
             let client = (None, Some(peer), Channel::Page);
             state.refusals.note(&error, client, "/login");
-            return shown(error.status, next, kept, Some(&error.problem));
+            return shown(state, error.status, (next, kept), Some(&error.problem));
         }
     };
     with_cookie(state, answer.0, Some(&answer.1))
@@ -129,6 +145,50 @@ fn kept_form(next: &str, kept: &str) -> Response<Body> {
         }
         Err(problem) => layout::problem_page(None, &problem, None),
     }
+}
+
+/// Answers a link that `serve` printed with a form of one button.
+///
+/// To open a link uses nothing up: previews of messages, virus scanners and browsers that load ahead send a GET, and none sends a form.
+fn link_opened(once: &str) -> Response<Body> {
+    let main = html! {
+        p { "This link signs this browser in with the local token of the host, as an administrator. It works once." }
+        form.action method="post" action="/login" {
+            (Form::hidden([(ONCE.to_owned(), once.to_owned())].iter()))
+            button.go autofocus { "Sign in" }
+        }
+        p { a href="/login" { "Sign in with a token instead" } "." }
+    };
+    let frame = layout::Frame::default();
+    let mut response = frame.page(StatusCode::OK, "Sign in", None, main);
+    // The address has the secret: the requests of this page, whose forms need their `Origin`, say just where they come from.
+    let origin_alone = HeaderValue::from_static("strict-origin");
+    response.headers_mut().insert(REFERRER_POLICY, origin_alone);
+    response
+}
+
+/// Begins a session of the local token with a link. Returns its id.
+async fn begin_by_link(state: &State, once: &str, peer: &Peer) -> Result<String> {
+    // As with a token that isn't known yet, the attempts of one address wait for each other.
+    let turn = state.turn_of(&auth::unknown_at(peer), false).await?;
+    let redeemed = state.sign_in.redeem(once, state.app.engine.clock().now());
+    drop(turn);
+    let why = match redeemed {
+        Ok(()) => {
+            tracing::info!("a browser was signed in with the link of this host's start");
+            return begin(state, state.token.as_deref().unwrap_or_default(), peer).await;
+        }
+        Err(LinkFault::Used) => "this link has been used, and it works once",
+        Err(LinkFault::Expired) => "this link has expired: it works for five minutes",
+        Err(LinkFault::Unknown) => {
+            "this link isn't the one that this host printed at its last start"
+        }
+    };
+    let problem = ApiProblem::new(StatusCode::UNAUTHORIZED, ErrorCode::Refused, why);
+    Err(problem.hint(format!(
+        "sign in with the local token, which `cat {}` prints in the folder of its file, or restart the host at a terminal for another link",
+        shell(&state.token_file)
+    )))
 }
 
 /// Begin a session with a token. Return its id.
@@ -154,12 +214,19 @@ fn with_cookie(state: &State, mut response: Response<Body>, id: Option<&str>) ->
     response
 }
 
-fn shown(status: StatusCode, next: &str, kept: &str, problem: Option<&Problem>) -> Response<Body> {
+/// Shows the page with the form for a token, which leads to `next`, with the form `kept`.
+fn shown(
+    state: &State,
+    status: StatusCode,
+    (next, kept): (&str, &str),
+    problem: Option<&Problem>,
+) -> Response<Body> {
     let frame = layout::Frame::default();
-    frame.page(status, "Sign in", None, main(next, kept, problem))
+    let main = main(&state.token_file, (next, kept), problem);
+    frame.page(status, "Sign in", None, main)
 }
 
-fn main(next: &str, kept: &str, problem: Option<&Problem>) -> Markup {
+fn main(token_file: &str, (next, kept): (&str, &str), problem: Option<&Problem>) -> Markup {
     html! {
         @if let Some(problem) = problem { (layout::problem_part(problem)) }
         form.action method="post" action="/login" {
@@ -172,7 +239,8 @@ fn main(next: &str, kept: &str, problem: Option<&Problem>) -> Markup {
             button { "Sign in" }
         }
         p {
-            "The host names the file of its local token when it starts. An administrator creates a token for each person with "
+            "On the machine of the host, " code { "cat " (line(&shell(token_file))) } " prints its local token; the host names the folder when it starts. "
+            "An administrator creates a token for each person with "
             code { "campanile token create NAME --role operator" } "."
         }
         @if next != "/" && kept.is_empty() {

@@ -14,6 +14,8 @@ mod backfills;
 mod bodies;
 mod calendar;
 mod charts;
+mod configuration;
+mod context_form;
 mod edit;
 mod events;
 mod form;
@@ -25,16 +27,22 @@ mod layout;
 mod links;
 mod login;
 mod multipart;
+mod new_schedule;
 mod now;
+mod outbox;
 mod package_diff;
 mod packages;
 mod parts;
 mod plan;
+mod run_with;
 mod schedule;
 mod schedules;
 mod search;
+mod section;
 pub(crate) mod session;
+mod statistics;
 mod timeline;
+mod tokens;
 mod words;
 mod zone;
 mod zone_form;
@@ -45,15 +53,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::RawPathParams;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use axum::routing::{MethodFilter, get, on, post};
 use futures_util::future::BoxFuture;
 use maud::Markup;
+use serde_json::Value;
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 use url::form_urlencoded;
 
 use self::actions::{Action, Step};
 use self::form::Form;
+use self::section::Section;
 use crate::app::State;
 use crate::call::{Call, Result};
 use crate::peer::{Peer, actor};
@@ -66,40 +78,33 @@ use crate::request::{
 use crate::{auth, log_span, stream, upload};
 use campanile_control::admin::token_admin::Principal;
 use campanile_control::problem::Problem;
-use campanile_control::questions::alerts::ListAlerts;
-use campanile_control::questions::hosts::ListHosts;
+use campanile_control::questions::alerts::{ListAlerts, ListMessages};
+use campanile_control::questions::hosts::{ListHosts, ListTokens};
 use campanile_control::questions::packages::DiffPackage;
-use campanile_control::questions::schedules::{GetCalendar, ListBackfills, Why};
+use campanile_control::questions::schedules::{GetCalendar, ListBackfills};
 use campanile_control::reports::forecast::GetPlan;
 use campanile_model::access::{Channel, Role};
 use campanile_store::troubles::{self, Attention};
+use configuration::ConfigurationQuery;
 use events::EventsQuery;
 use launch::LaunchQuery;
 use launches::SearchLaunches;
+use new_schedule::NewScheduleQuery;
 use now::NowQuery;
 use parts::Search;
+use schedule::ScheduleQuery;
 use schedules::ListQuery;
 use search::SearchQuery;
+use statistics::StatisticsQuery;
 use words::Clock;
-
-/// A part of the navigation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Section {
-    Now,
-    Schedules,
-    Launches,
-    Plan,
-    Packages,
-    Hosts,
-    Events,
-    Alerts,
-}
 
 /// One visit of a page.
 struct Visit {
     call: Call,
     /// The action that a form has just done.
     done: Option<&'static Action>,
+    /// The answer to the form, if it is shown only now.
+    answer: Option<Value>,
     /// What a form sent that was not done.
     typed: Form,
     /// Why the form was not done.
@@ -181,8 +186,10 @@ const METHODS: MethodFilter = MethodFilter::GET.or(MethodFilter::POST);
 pages! {
     "/" Now parameters::<NowQuery> => now::show;
     "/schedules" Schedules parameters::<ListQuery> => schedules::show;
-    "/schedules/{name}" Schedules parameters::<Why> => schedule::show;
+    "/schedules/{name}" Schedules parameters::<ScheduleQuery> => schedule::show;
     "/schedules/{name}/edit" Schedules none => edit::show;
+    "/schedules/{name}/run" Schedules none => run_with::show;
+    "/new-schedule" Schedules parameters::<NewScheduleQuery> => new_schedule::show;
     "/schedules/{name}/calendar" Schedules parameters::<GetCalendar> => calendar::show;
     "/backfills" Schedules parameters::<ListBackfills> => backfills::show;
     "/launches" Launches parameters::<SearchLaunches> => launches::show;
@@ -196,6 +203,10 @@ pages! {
     "/events" Events parameters::<EventsQuery> => events::show;
     "/alerts" Alerts parameters::<ListAlerts> => alerts::show;
     "/search" Now parameters::<SearchQuery> => search::show;
+    "/tokens" Tokens parameters::<ListTokens> => tokens::show;
+    "/outbox" Outbox parameters::<ListMessages> => outbox::show;
+    "/statistics" Statistics parameters::<StatisticsQuery> => statistics::show;
+    "/configuration" Configuration parameters::<ConfigurationQuery> => configuration::show;
 }
 
 /// Add the pages, what they are made of, and their sessions.
@@ -378,7 +389,7 @@ async fn answer(
     };
     let visitor = match entered.await {
         Ok(Some(visitor)) => visitor,
-        Ok(None) if is_post => return login::keep(&parts, body).await,
+        Ok(None) if is_post => return login::keep(&state, &parts, body).await,
         Ok(None) => return login::send_there(&parts.uri),
         Err(problem) => {
             state
@@ -387,11 +398,25 @@ async fn answer(
             return layout::problem_page(None, &problem, None);
         }
     };
-    let Visitor {
+    log_span::note_principal(&visitor.principal);
+    // Entered again, so that a filter by principal applies.
+    let answered = answer_visitor(state, page, path, (parts, body), visitor);
+    answered.instrument(Span::current()).await
+}
+
+/// Answer a visitor's request to a page.
+async fn answer_visitor(
+    state: Arc<State>,
+    page: &'static Page,
+    path: Vec<(String, String)>,
+    (parts, body): (Parts, Body),
+    Visitor {
         principal,
         has_session,
-    } = visitor;
-    log_span::note_principal(&principal);
+    }: Visitor,
+) -> Response<Body> {
+    let peer = parts.extensions.get::<Peer>();
+    let is_post = parts.method == Method::POST;
     let refused = |problem: &ApiProblem| {
         let client = (Some(&principal), peer, Channel::Page);
         state.refusals.note(problem, client, page.path);
@@ -461,15 +486,16 @@ async fn answer(
         headers: parts.headers.clone(),
         body: Default::default(),
     };
-    let mut problem = None;
+    let (mut problem, mut told) = (None, None);
     if is_post {
-        let performed = actions::perform(call(Query::default()), page.section, &typed).await;
+        let performed = actions::perform(call(query.clone()), page.section, &typed).await;
         match performed {
             Ok(Step::Go(to)) => return layout::redirect(&to),
             Ok(Step::Show) => {}
-            Ok(Step::Ask(action, question, field)) => {
+            Ok(Step::Tell(action, answer)) => told = Some((action, answer)),
+            Ok(Step::Ask(action, asked)) => {
                 let call = call(query);
-                let main = layout::question(&call.uri, action, &question, field, &typed);
+                let main = layout::question(&links::here(&call), action, &asked, &typed);
                 let frame = layout::Frame::of(&call, page.section, has_session);
                 return frame.page(StatusCode::OK, "Confirm", None, main);
             }
@@ -490,11 +516,21 @@ async fn answer(
         Ok(attention) => attention,
         Err(error) => return failed(&error),
     };
+    let (done, answer) = match told {
+        Some((action, answer)) => (Some(action), Some(answer)),
+        None => (done.filter(|_| !is_post), None),
+    };
     let visit = Visit {
         call: call(query),
         attention,
-        done: done.filter(|_| !is_post),
-        typed,
+        done,
+        // What was done is not typed any more.
+        typed: if answer.is_some() {
+            Form::default()
+        } else {
+            typed
+        },
+        answer,
         problem: problem.map(|error| error.problem),
         has_session,
     };

@@ -1,5 +1,6 @@
 //! The first page: what's broken and since when, what changed before it, what runs, what comes next, and the time around now.
 
+mod empty;
 mod tiles;
 mod trouble;
 
@@ -21,12 +22,13 @@ use crate::problem::ApiProblem;
 use campanile_control::records::schedule;
 use campanile_control::reports::health::Symptoms;
 use campanile_control::reports::overview::{Overview, TroubleKind};
+use campanile_control::reports::rollups;
 use campanile_control::reports::symptom::Symptom;
 use campanile_control::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::launch::{self, LaunchRow};
-use campanile_store::packages::{self, PackageRow};
+use campanile_store::packages;
 use campanile_store::stats::{self, NextSlot, OldRun, Unfinished};
 use campanile_store::troubles::{self, RecentLaunch};
 use campanile_store::{DbError, LaunchStatus, Tx, schedules};
@@ -78,6 +80,8 @@ struct Now {
     /// How long launches of a schedule usually take.
     usual: HashMap<ScheduleId, Duration>,
     next: Vec<NextSlot>,
+    /// How many launches succeeded and failed in this hour of the 7 days before, all together.
+    same_hour: (i64, i64),
     /// The coming slots of the schedules that come next.
     planned: HashMap<ScheduleId, Vec<Timestamp>>,
     /// Each schedule's id and package, of those that come next.
@@ -96,7 +100,11 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let mut tx = call.read().await?;
     if launch::list(&mut tx, None, 1).await?.is_empty() {
         let packages = packages::list(&mut tx, None, None, PACKAGES_MAX).await?;
-        return View::with_head("Now", empty_verdict(&symptoms), first_launch(&packages));
+        return View::with_head(
+            "Now",
+            empty::verdict(&symptoms),
+            empty::steps(visit, &packages),
+        );
     }
     let overview = Overview::read(&mut tx, clock.now.minus(HOUR).min(window.from)).await?;
     let next = stats::next_slots(&mut tx, PLANNED_MAX).await?;
@@ -108,6 +116,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         window,
         usual: usual(&mut tx, &overview.recent, &runs).await?,
         unfinished: stats::unfinished_by_status(&mut tx).await?,
+        same_hour: rollups::same_hour_before(&mut tx, clock.now).await?,
         schedules: troubles::schedules(&mut tx, COUNTED_MAX).await?,
         symptoms,
         overview,
@@ -434,7 +443,7 @@ fn timeline_card(now: &Now) -> Markup {
                 }
                 span.far { (timeline::legend()) }
             }
-            (timeline::lanes(&[("", troubled), ("no trouble, one row a package", calm)], now.window, now.clock))
+            (timeline::lanes(&[("", troubled), ("no trouble, one row a package", calm)], "next", now.window, now.clock))
             p.more {
                 "Each bar is a launch, from its start to its end. The line is now. "
                 @if is_cut { "Only the newest 2,000 decisions are drawn, since " (time(now.overview.complete_from, now.clock)) ". " }
@@ -454,56 +463,6 @@ pub(super) fn why(row: &LaunchRow) -> Markup {
         @if let Some(reason) = &row.reason { (line(reason)) " " }
         @if let Some(failure) = row.failure { (failure.as_str()) " " }
         (short(message, SHOWN_MAX))
-    }
-}
-
-fn empty_verdict(symptoms: &Symptoms) -> Markup {
-    let serves = symptoms.signs.live_hosts > 0;
-    html! {
-        section.verdict.none role="status" aria-labelledby="verdict" {
-            svg viewBox="0 0 28 28" aria-hidden="true" { circle cx="14" cy="14" r="14" {} path d="M9 14h10" {} }
-            div {
-                h1 #verdict { "Nothing has run yet" }
-                p.far { @if serves { "A host serves and waits. Three steps lead to the first launch." } @else { "No host serves: start " code { "campanile serve" } "." } }
-            }
-        }
-    }
-}
-
-/// Shows how the first launch comes about.
-fn first_launch(packages: &[PackageRow]) -> Markup {
-    html! {
-        div.grid {
-            section.card.w4 aria-labelledby="drop" {
-                header { h2 #drop { "1. Drop a file" } }
-                div.pad {
-                    p { "Copy a WebAssembly file to the plugins folder. The host loads it within seconds:" }
-                    pre { "cp backup.wasm plugins/" }
-                    p { code { "campanile new backup" } " makes a task of your own." }
-                    p.actions { a.button.go href="/packages#upload" { "Upload a .wasm" } }
-                    @if packages.is_empty() { p.far { "The folder has no package yet." } }
-                    @else {
-                        p.far { "In the folder now:" }
-                        ul.plain { @for package in packages { li { (links::package(&package.name)) " " (super::parts::badge(package.state().as_str())) } } }
-                    }
-                }
-            }
-            section.card.w4 aria-labelledby="add" {
-                header { h2 #add { "2. Give it a schedule" } }
-                div.pad {
-                    p { "A rule says when it runs:" }
-                    pre { "campanile schedule add nightly \\\n  --package backup --cron '0 2 * * *'" }
-                    p.actions { a.button href="/schedules" { "Schedules" } }
-                }
-            }
-            section.card.w4 aria-labelledby="wait" {
-                header { h2 #wait { "3. Don't wait for its slot" } }
-                div.pad {
-                    p { "Open the schedule and run it now, or write:" }
-                    pre { "campanile schedule trigger nightly" }
-                }
-            }
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::packages::pending;
+use super::packages::activation;
 use super::packages::pending_version::Pending;
 use super::parts::{badge_of, command, filter};
 use super::words::{line, shell, short};
@@ -85,7 +85,7 @@ fn requests(report: &DiffReport) -> Markup {
                     p.warning { "Requests that are not granted: " (missing) "." }
                     @if !report.is_pending {
                         p { "Add to " code { (line(&report.package)) ".toml" } " in the plugins folder:" }
-                        (pending::lines(report.missing()))
+                        (activation::lines(report.missing()))
                     }
                 }
             }

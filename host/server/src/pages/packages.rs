@@ -1,6 +1,7 @@
 //! The packages, and one package with the version that waits, its versions over time, and what uses it.
 
-pub(super) mod pending;
+pub(super) mod activation;
+mod pending;
 pub(super) mod pending_version;
 mod versions;
 
@@ -14,7 +15,7 @@ use super::actions::{ACTION, KEY, refusal};
 use super::charts;
 use super::parts::{Search, badge_of, choice, command, empty, filter, idempotency_key, next_page};
 use super::words::{Clock, counted, line, moment, shell, short};
-use super::{UPLOADS, View, Visit, links};
+use super::{UPLOADS, View, Visit, links, new_schedule};
 use crate::call::Result;
 use crate::problem::ApiProblem;
 use campanile_control::records::package::{self, PackageDetail};
@@ -78,7 +79,7 @@ pub(super) async fn list(visit: &Visit) -> Result<View> {
                     (choice(visit, "state", "State", PackageState::WORDS))
                     button { "Show" }
                 }
-                @if call.state.app.uploads.is_some() { a.button href="#upload" { "Upload" } }
+                @if call.state.takes_uploads() { a.button href="#upload" { "Upload" } }
             }
         }
     };
@@ -95,7 +96,7 @@ pub(super) async fn list(visit: &Visit) -> Result<View> {
                 }
             }
             (next_page(visit, next.flatten().as_deref()))
-            @if call.state.app.uploads.is_some() { (upload_form(visit)) }
+            @if call.state.takes_uploads() { (upload_form(visit)) }
         }
     };
     View::with_head("Packages", head, main)
@@ -194,7 +195,7 @@ fn list_row(one: &Listed, clock: Clock) -> Markup {
     }
 }
 
-fn badge_of_state(state: PackageState) -> Markup {
+pub(super) fn badge_of_state(state: PackageState) -> Markup {
     badge_of(
         charts::class(state.as_str()),
         &state.as_str().replace('_', " "),
@@ -279,7 +280,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             div.stack.w4 {
                 (schedules(&detail))
                 (grants(&detail))
-                @if call.state.app.uploads.is_some() { (upload_form(visit)) }
+                @if call.state.takes_uploads() { (upload_form(visit)) }
             }
         }
     };
@@ -309,6 +310,7 @@ fn head(detail: &PackageDetail, clock: Clock) -> Markup {
                 }
                 @if let Some(since) = row.missing_since { " · no live host has it since " (moment(since, clock)) }
             }
+            @if row.digest.is_some() { div.actions { a.button href=(new_schedule::address(&row.name)) { "New schedule" } } }
         }
     }
 }

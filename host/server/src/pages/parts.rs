@@ -4,10 +4,13 @@ use maud::{Markup, html};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::actions::{ACTION, KEY, refusal};
+use super::actions::{ACTION, KEY, refusal, shows_answer};
 use super::form::Form;
 use super::words::line;
 use super::{Visit, charts, links};
+use crate::call::Result;
+use crate::problem::ApiProblem;
+use campanile_control::bounds::Note;
 
 /// A search in a list of names.
 #[derive(Deserialize, JsonSchema)]
@@ -95,7 +98,7 @@ impl ActionForm<'_> {
         }
         html! {
             form.action method="post" action=(visit.call.uri) {
-                input type="hidden" name=(KEY) value=(idempotency_key());
+                @if !shows_answer(self.action) { input type="hidden" name=(KEY) value=(idempotency_key()); }
                 (Form::hidden(owned(self.hidden).iter()))
                 (self.fields)
                 button name=(ACTION) value=(self.action) { (self.label) }
@@ -110,7 +113,7 @@ pub(super) fn field(visit: &Visit, name: &str, label: &str, example: &str) -> Ma
     html! {
         label {
             (label) " "
-            input name=(name) value=(line(visit.typed.get(name))) placeholder=(example) maxlength="500" autocomplete="off";
+            input name=(name) value=(line(visit.typed.get(name))) placeholder=(example) maxlength=(Note::CHARS_MAX) autocomplete="off";
         }
     }
 }
@@ -121,6 +124,22 @@ pub(super) fn given<'v>(visit: &'v Visit, name: &str) -> &'v str {
     query
         .or_else(|| visit.typed.given(name))
         .unwrap_or_default()
+}
+
+/// Returns the value of a parameter, the first of `all` if it's left out.
+pub(super) fn one_of(
+    name: &str,
+    value: Option<&str>,
+    all: &[&'static str],
+) -> Result<&'static str> {
+    let value = value.unwrap_or(all.first().copied().unwrap_or_default());
+    let found = all.iter().find(|one| **one == value);
+    found.copied().ok_or_else(|| {
+        ApiProblem::invalid(format!(
+            "`{name}` is {value:?}, and can be {}",
+            all.join(", ")
+        ))
+    })
 }
 
 /// Show a field of a filter.

@@ -2,6 +2,7 @@
 
 mod head;
 mod history;
+mod long_term;
 mod pictures;
 mod side;
 mod table;
@@ -10,8 +11,11 @@ mod tiles;
 use std::time::Duration;
 
 use maud::html;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use self::history::History;
+use self::long_term::LongTerm;
 use super::words::{Clock, line};
 use super::{View, Visit, links};
 use crate::call::Result;
@@ -28,6 +32,15 @@ use campanile_store::{DbError, Tx, packages, troubles};
 /// The newest launches that the page is about.
 const LAUNCHES_MAX: i64 = 1_000;
 
+/// The query of the page.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct ScheduleQuery {
+    /// A slot or another time, to explain what was done, or will be
+    pub at: Option<String>,
+    /// How far the charts look back: `7d`, `12w` or `1y`
+    pub span: Option<String>,
+}
+
 /// A coming slot.
 struct Slot {
     at: Timestamp,
@@ -43,6 +56,7 @@ struct Seen<'s> {
     clock: Clock,
     detail: ScheduleDetail,
     history: History,
+    long: LongTerm,
     slots: Vec<Slot>,
     /// After how long a call of its tasks is stopped, if the package says so.
     limit: Option<Duration>,
@@ -60,7 +74,9 @@ impl Seen<'_> {
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let (clock, name) = (visit.clock(), call.name("name"));
-    let at = call.query.text("at");
+    let query: ScheduleQuery = call.query.question()?;
+    let at = query.at.as_deref();
+    let shown = long_term::wanted(query.span.as_deref())?;
     let when = at.map(str::parse::<When>).transpose();
     let when = when.map_err(|error| ApiProblem::invalid(&error).hint(error.hint()))?;
     let mut tx = call.read().await?;
@@ -71,6 +87,8 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         None => None,
     };
     let history = history(&mut tx, &detail).await?;
+    let id = detail.schedule.schedule.row.state.id;
+    let long = LongTerm::read(&mut tx, id, shown, clock.now).await?;
     let limit = limit(&mut tx, &detail).await?;
     drop(tx);
     let row = &detail.schedule.schedule.row;
@@ -83,6 +101,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         clock,
         too_slow: history.too_slow(row, rule.as_ref(), &policies, &coming),
         history,
+        long,
         slots,
         limit,
         backfill: [("schedule", name)],
@@ -103,8 +122,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             (tiles::tiles(&seen))
             @if !seen.history.launches.is_empty() {
                 (pictures::last(&seen.history, clock))
-                (pictures::week(&seen.history, &calendar, clock))
-                (pictures::durations(&seen.history, seen.limit))
+            }
+            @if seen.long.has_any() {
+                (long_term::failures(&seen.long, name, &calendar, clock))
+                (long_term::durations(&seen.long, seen.limit))
             }
             div.stack.w8 {
                 (table::table(&seen, &calendar))
@@ -119,9 +140,8 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
 async fn history(tx: &mut Tx, detail: &ScheduleDetail) -> std::result::Result<History, DbError> {
     let id = detail.schedule.schedule.row.state.id;
     let newest = troubles::newest_of(tx, id, LAUNCHES_MAX).await?;
-    let is_cut = newest.len() as i64 >= LAUNCHES_MAX;
     let streak = troubles::streaks(tx, &[id]).await?.into_iter().next();
-    Ok(History::new(newest, is_cut, streak))
+    Ok(History::new(newest, streak))
 }
 
 /// Returns after how long a call is stopped at the latest, as far as the package describes its tasks.

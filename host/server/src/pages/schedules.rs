@@ -1,24 +1,29 @@
-//! The list of schedules as one dense table: the state of each, how its last launches went, and when it runs next.
+//! The list of schedules as one dense table: the state of each, how its last launches went, and when it runs next. Or as a grid:
+//! how the launches of each went hour by hour, or day by day.
+
+mod grid;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use maud::{Markup, html};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::charts::{self, BARS, Bar};
-use super::parts::{self, ActionForm, badge_of, command, empty, field, next_page};
+use super::charts::{self, BARS, Bar, percent};
+use super::parts::{self, ActionForm, badge_of, command, empty, field, next_page, one_of};
 use super::words::{Clock, at_most, counted, line, moment, rough, shell, short, span};
-use super::{View, Visit, links};
+use super::{View, Visit, links, new_schedule};
 use crate::call::Result;
 use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
-use campanile_control::reports::overview::{Overview, TroubleKind, has_failed, has_result};
+use campanile_control::reports::overview::{Overview, TroubleKind};
+use campanile_control::reports::rollups::{self, RollupSpan, UnsealedLaunches};
 use campanile_control::schedules::schedule_search::{ScheduleState, Search};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
+use campanile_store::rollup::Rollup;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::troubles::{self, RecentLaunch, Streak};
 use campanile_store::{DbError, LaunchStatus, Tx};
@@ -44,6 +49,10 @@ pub(super) struct ListQuery {
     pub sort: Option<String>,
     /// What the rows are grouped by: `package` or `none`
     pub group: Option<String>,
+    /// How the schedules are shown: `list` or `grid`
+    pub view: Option<String>,
+    /// How far the grid looks back: `24h` or `30d`
+    pub span: Option<String>,
 }
 
 /// The filters that a chip shows: the word in the query, the one on the page, and the class of its number.
@@ -57,6 +66,8 @@ const CHIPS: [(&str, &str, &str); 6] = [
 ];
 const SORTS: [&str; 6] = ["name", "state", "last", "slowest", "success", "next"];
 const GROUPS: [&str; 2] = ["package", "none"];
+const VIEWS: [&str; 2] = ["list", "grid"];
+const SPANS: [&str; 2] = ["24h", "30d"];
 
 /// The schedules of each chip.
 type Chips = HashMap<&'static str, Vec<ScheduleId>>;
@@ -70,6 +81,19 @@ struct Listed {
     streak: Option<Streak>,
     trouble: Option<TroubleKind>,
     is_running: bool,
+    /// How launches went in each period of the span.
+    periods: BTreeMap<Timestamp, Rollup>,
+}
+
+/// What the page shows besides the schedules.
+struct Shown {
+    /// The span of the grid; the list has its first 24 hours.
+    span: RollupSpan,
+    is_grid: bool,
+    is_grouped: bool,
+    sort: &'static str,
+    clock: Clock,
+    counted_until: Timestamp,
 }
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
@@ -85,6 +109,11 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let (wanted, state) = (wanted.trim(), state.as_str());
     let sort = one_of("sort", query.sort.as_deref(), &SORTS)?;
     let group = one_of("group", query.group.as_deref(), &GROUPS)?;
+    let is_grid = one_of("view", query.view.as_deref(), &VIEWS)? == "grid";
+    let span = match one_of("span", query.span.as_deref(), &SPANS)? {
+        "30d" if is_grid => RollupSpan::DAYS_30,
+        _ => RollupSpan::HOURS_24,
+    };
     let after = query.after.unwrap_or_default();
     let mut tx = call.read().await?;
     let overview = Overview::read(&mut tx, clock.now.minus(RECENT)).await?;
@@ -120,6 +149,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     };
     let running = chips.get("running").cloned().unwrap_or_default();
     let mut listed = read(&mut tx, rows, &overview, &running).await?;
+    let counted_until = read_periods(&mut tx, &mut listed, span, clock.now).await?;
     drop(tx);
     listed.sort_by(|a, b| a.record.name().cmp(b.record.name()));
     sort_by(&mut listed, sort, clock.now);
@@ -128,16 +158,27 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     }
     let is_grouped = group == "package" && sort == "name" && listed.len() > 1;
     let is_filtered = !wanted.is_empty() || !state.is_empty();
+    let shown = Shown {
+        span,
+        is_grid,
+        is_grouped,
+        sort,
+        clock,
+        counted_until,
+    };
     let head = html! {
         div.head {
             h1 { "Schedules" }
             (filters(visit, &chips, &total, state))
+            (views(visit, &shown))
             div.actions {
                 form.filter method="get" action="/schedules" role="search" aria-label="Schedules" {
                     @if !state.is_empty() { input type="hidden" name="state" value=(line(state)); }
+                    @if is_grid { input type="hidden" name="view" value="grid"; }
                     input type="search" name="q" value=(line(wanted)) placeholder="name, package, note" aria-label="Search schedules" maxlength="500";
                     button { "Search" }
                 }
+                a.button href=(new_schedule::PATH) { "New schedule" }
                 @if !listed.is_empty() { (forms(visit, wanted, state)) }
             }
         }
@@ -149,14 +190,17 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             (empty("No schedule matches.", html! { a href="/schedules" { "Show all schedules" } ", or search for another text." }))
         } @else if listed.is_empty() {
             (empty("There is no schedule yet.", html! {
-                "Add one: " code { "campanile schedule add nightly --package backup --cron '0 2 * * *'" } ". "
+                a href=(new_schedule::PATH) { "Add one" } ", or write " code { "campanile schedule add nightly --package backup --cron '0 2 * * *'" } ". "
                 a href="/packages" { "Packages" } " lists what can be launched."
             }))
         } @else {
             section.card {
-                div.wide tabindex="0" role="region" aria-label="Schedules" { (table(visit, &listed, is_grouped, sort, clock)) }
+                @if is_grid { (grid::grid(visit, &listed, &shown)) }
+                @else { div.wide tabindex="0" role="region" aria-label="Schedules" { (table(visit, &listed, &shown)) } }
                 p.more {
-                    (listed.len()) " of " (total) " · bars: the height is the duration, the colour the outcome · "
+                    (listed.len()) " of " (total) " · "
+                    @if is_grid { (grid::legend()) } @else { "bars: the height is the duration, the colour the outcome" } " · "
+                    (charts::counted_until(shown.counted_until, clock))
                     @if is_grouped { a href=(here(visit, "group", "none")) { "don't group" } }
                     @else { a href=(here(visit, "group", "package")) { "group by package" } }
                 }
@@ -179,21 +223,9 @@ fn unknown_state(state: &str, why: &str) -> ApiProblem {
     ))
 }
 
-/// Returns the value of a parameter, the first of `all` if it's left out.
-fn one_of(name: &str, value: Option<&str>, all: &[&'static str]) -> Result<&'static str> {
-    let value = value.unwrap_or(all.first().copied().unwrap_or_default());
-    let found = all.iter().find(|one| **one == value);
-    found.copied().ok_or_else(|| {
-        ApiProblem::invalid(format!(
-            "`{name}` is {value:?}, and can be {}",
-            all.join(", ")
-        ))
-    })
-}
-
 /// Returns the address of this page with another value of one parameter, on the first page of the list.
 fn here(visit: &Visit, name: &str, value: &str) -> String {
-    let given = ["q", "state", "sort", "group"].map(|other| {
+    let given = ["q", "state", "sort", "group", "view", "span"].map(|other| {
         let value = if other == name {
             value
         } else {
@@ -251,9 +283,27 @@ async fn read(
             is_running: running.contains(&id),
             rule: rule_in_words(&row),
             record: ScheduleRecord::new(row),
+            periods: BTreeMap::new(),
         });
     }
     Ok(listed)
+}
+
+/// Reads how the launches of schedules went in a span; returns up to when they count.
+async fn read_periods(
+    tx: &mut Tx,
+    listed: &mut [Listed],
+    span: RollupSpan,
+    now: Timestamp,
+) -> std::result::Result<Timestamp, DbError> {
+    let ids = Vec::from_iter(listed.iter().map(|one| one.record.row.state.id));
+    let unsealed = UnsealedLaunches::read(tx, now).await?;
+    let mut found = rollups::of_schedules(tx, &ids, span, &unsealed, now).await?;
+    for one in listed {
+        let periods = found.remove(&one.record.row.state.id);
+        one.periods = periods.unwrap_or_default();
+    }
+    Ok(unsealed.counted_until)
 }
 
 /// Returns the rule in a few words, with the zone if it isn't UTC: `At 02:30 on Monday to Friday, Paris`.
@@ -272,24 +322,15 @@ fn rule_in_words(row: &Schedule) -> String {
     if text.kind.as_str() != "cron" {
         return written;
     }
-    let explained = schedule::rule(row).map(|rule| rule.explanation());
-    let explained = explained
-        .ok()
-        .and_then(|text| Some(text.split_once(", in ")?.0.to_owned()));
-    let words = explained.filter(|words| words.chars().count() <= RULE_MAX);
+    let rule = schedule::rule(row).ok();
+    let words = rule.and_then(|rule| rule.cron_sentence());
+    let words = words.filter(|words| words.chars().count() <= RULE_MAX);
     format!("{}{zone}", words.unwrap_or(written))
 }
 
 impl Listed {
     fn package(&self) -> &str {
         &self.record.row.definition.package
-    }
-
-    /// Returns the newest launches that have succeeded or failed.
-    fn ended(&self) -> impl Iterator<Item = &RecentLaunch> {
-        self.newest
-            .iter()
-            .filter(|launch| has_result(launch.status))
     }
 
     /// Returns how long its launches take, in the middle and at most but for one in twenty.
@@ -306,14 +347,15 @@ impl Listed {
         Some((*took.get(last / 2)?, *took.get(last * 95 / 100)?))
     }
 
-    /// Returns how many of its last launches succeeded, in percent.
-    fn success(&self) -> Option<usize> {
-        let all = self.ended().count();
-        let failed = self
-            .ended()
-            .filter(|launch| has_failed(launch.status))
-            .count();
-        (all > 0).then(|| (all - failed) * 100 / all)
+    /// Returns how its launches went in the span.
+    fn sum(&self) -> Rollup {
+        rollups::sum(self.periods.values())
+    }
+
+    /// Returns the share of its launches that succeeded, in millionths; none without a launch that ended.
+    fn success(&self) -> Option<i64> {
+        let sum = self.sum();
+        (sum.ended() > 0).then(|| sum.succeeded * 1_000_000 / sum.ended())
     }
 
     /// Returns when it last started or, without a run, was decided.
@@ -345,7 +387,7 @@ fn sort_by(listed: &mut [Listed], sort: &str, now: Timestamp) {
         }
         "last" => listed.sort_by_key(|one| Reverse(one.last())),
         "slowest" => listed.sort_by_key(|one| Reverse(one.durations().map(|(_, late)| late))),
-        "success" => listed.sort_by_key(|one| one.success().unwrap_or(usize::MAX)),
+        "success" => listed.sort_by_key(|one| one.success().unwrap_or(i64::MAX)),
         "next" => listed.sort_by_key(|one| {
             one.record
                 .row
@@ -374,12 +416,30 @@ fn filters(visit: &Visit, chips: &Chips, total: &str, state: &str) -> Markup {
     }
 }
 
-fn table(visit: &Visit, listed: &[Listed], is_grouped: bool, sort: &str, clock: Clock) -> Markup {
-    let head = |by: &str, words: &str| {
-        html! {
-            a href=(here(visit, "sort", by)) { (words) @if by == sort { " ▾" } }
-        }
+/// Links to the list, and to the grid with its spans.
+fn views(visit: &Visit, shown: &Shown) -> Markup {
+    let is_shown = |span| (shown.is_grid && shown.span == span).then_some("true");
+    let grid = |span: &str| {
+        let others = ["q", "state", "sort", "group"].map(|name| (name, parts::given(visit, name)));
+        let view = [("view", "grid"), ("span", span)];
+        format!("/schedules{}", links::query(&[&others[..], &view].concat()))
     };
+    html! {
+        nav.filters aria-label="Views" {
+            a href=(here(visit, "view", "")) aria-current=[(!shown.is_grid).then_some("true")] { "List" }
+            a href=(grid("24h")) aria-current=[is_shown(RollupSpan::HOURS_24)] { "Grid, 24 hours" }
+            a href=(grid("30d")) aria-current=[is_shown(RollupSpan::DAYS_30)] { "30 days" }
+        }
+    }
+}
+
+/// Links to the same list with other rows first.
+fn sort_link(visit: &Visit, shown: &Shown, by: &str, words: &str) -> Markup {
+    html! { a href=(here(visit, "sort", by)) { (words) @if by == shown.sort { " ▾" } } }
+}
+
+fn table(visit: &Visit, listed: &[Listed], shown: &Shown) -> Markup {
+    let head = |by: &str, words: &str| sort_link(visit, shown, by, words);
     html! {
         table.cards {
             thead {
@@ -390,15 +450,15 @@ fn table(visit: &Visit, listed: &[Listed], is_grouped: bool, sort: &str, clock: 
                     th scope="col" { "Last launches" }
                     th.number scope="col" { (head("last", "Last")) }
                     th.number.mid scope="col" { (head("slowest", "Takes p50 · p95")) }
-                    th.number scope="col" title="of the newest 30 launches" { (head("success", "Success")) }
+                    th.number scope="col" { (head("success", "Success 24 h")) }
                     th.number scope="col" { (head("next", "Next")) }
                 }
             }
             tbody {
                 @for (place, one) in listed.iter().enumerate() {
                     @let before = place.checked_sub(1).and_then(|before| listed.get(before));
-                    @if is_grouped && before.is_none_or(|before| before.package() != one.package()) { (group_row(listed, one.package())) }
-                    (row(one, is_grouped, clock))
+                    @if shown.is_grouped && before.is_none_or(|before| before.package() != one.package()) { (group_row(listed, one.package())) }
+                    (row(one, shown.is_grouped, shown.clock))
                 }
             }
         }
@@ -406,15 +466,15 @@ fn table(visit: &Visit, listed: &[Listed], is_grouped: bool, sort: &str, clock: 
 }
 
 fn group_row(listed: &[Listed], package: &str) -> Markup {
+    html! { tr.group { td colspan="8" { (group_words(listed, package)) } } }
+}
+
+fn group_words(listed: &[Listed], package: &str) -> Markup {
     let of = listed.iter().filter(|one| one.package() == package);
     let failing = of.clone().filter(|one| one.rank() == 0).count();
     html! {
-        tr.group {
-            td colspan="8" {
-                strong { (links::package(package)) } " · " (counted(of.count() as u64, "schedule"))
-                @if failing > 0 { " · " span.bad-text { (failing) " failing" } }
-            }
-        }
+        strong { (links::package(package)) } " · " (counted(of.count() as u64, "schedule"))
+        @if failing > 0 { " · " span.bad-text { (failing) " failing" } }
     }
 }
 
@@ -439,7 +499,7 @@ fn row(one: &Listed, is_grouped: bool, clock: Clock) -> Markup {
             td.spark { (charts::bars(&bars)) }
             td.number.rest { @if let Some(last) = one.last() { (moment(last, clock)) } @else { "never" } }
             td.number.rest.mid { @if let Some((middle, late)) = one.durations() { (span(middle)) " · " (span(late)) } @else { "–" } }
-            td.number.rest { @if let Some(success) = one.success() { (success) " %" } @else { "–" } }
+            td.number.rest { (success(&one.sum())) }
             td.number.next {
                 @match row.state.next_slot {
                     Some(slot) if slot < clock.now => { (badge_of("warn", "late")) " " (moment(slot, clock)) },
@@ -447,6 +507,16 @@ fn row(one: &Listed, is_grouped: bool, clock: Clock) -> Markup {
                     None => "–",
                 }
             }
+        }
+    }
+}
+
+/// Shows the share of the launches that succeeded, with the counts as its title.
+fn success(sum: &Rollup) -> Markup {
+    let (succeeded, ended) = (sum.succeeded, sum.ended());
+    html! {
+        @if ended == 0 { "–" } @else {
+            span.bad-text[sum.failed > 0] title={ (succeeded) " of " (counted(ended.unsigned_abs(), "launch")) } { (percent(succeeded, ended)) }
         }
     }
 }

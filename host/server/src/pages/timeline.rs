@@ -112,6 +112,40 @@ impl Lane {
             planned: coming,
         }
     }
+
+    /// The lane of spans of time, each with its class: one of those of launches.
+    pub(super) fn of_spans(
+        (label, after): (Markup, Markup),
+        spans: &[(&str, Timestamp, Timestamp)],
+        window: Window,
+    ) -> Lane {
+        let mut bars: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
+        for (class, from, to) in spans {
+            if *to < window.from || *from > window.to {
+                continue;
+            }
+            let order = CLASSES.iter().position(|it| it == class).unwrap_or(0);
+            // One that has just begun is seen at the edge.
+            let left = window.x(*from).min(WIDTH - 2.0 * LEAST);
+            let right = window.x(*to);
+            bars.entry(order)
+                .or_default()
+                .push((left, right.max(left + LEAST)));
+        }
+        let path = |(order, bars): (usize, Vec<(f64, f64)>)| {
+            let mut path = String::new();
+            for (left, right) in joined(bars) {
+                push_box(&mut path, left, 6.0, right - left, 14.0);
+            }
+            (order, path)
+        };
+        Lane {
+            label,
+            after,
+            paths: bars.into_iter().map(path).collect(),
+            planned: String::new(),
+        }
+    }
 }
 
 /// Joins bars that touch each other, and makes no more than [`BARS_MAX`] of them.
@@ -128,8 +162,13 @@ fn joined(mut bars: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     joined
 }
 
-/// Shows the lanes of a timeline in groups, each with a name unless it's empty.
-pub(super) fn lanes(groups: &[(&str, Vec<Lane>)], window: Window, clock: Clock) -> Markup {
+/// Shows the lanes of a timeline in groups, each with a name unless it's empty. `after` is the name of what's behind each.
+pub(super) fn lanes(
+    groups: &[(&str, Vec<Lane>)],
+    after: &str,
+    window: Window,
+    clock: Clock,
+) -> Markup {
     let ticks = window.ticks(clock);
     let mut rules = String::new();
     for at in &ticks {
@@ -144,7 +183,7 @@ pub(super) fn lanes(groups: &[(&str, Vec<Lane>)], window: Window, clock: Clock) 
                     text.odd[place % 2 == 1] x={ (format!("{:.1}", window.x(*at) / 10.0)) "%" } y="17" text-anchor="middle" { (clock.hour(*at)) }
                 }
             }
-            div.after { "next" }
+            div.after { (after) }
             @for (name, lanes) in groups {
                 @if !name.is_empty() && !lanes.is_empty() { div.group { (name) } }
                 @for lane in lanes {

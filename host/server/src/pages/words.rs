@@ -170,7 +170,7 @@ pub(super) fn moment(at: Timestamp, clock: Clock) -> Markup {
 
 /// Shows a time, and how far away it is.
 pub(super) fn dated(at: Timestamp, clock: Clock) -> Markup {
-    html! { (time(at, clock)) " " span.far { (moment(at, clock)) } }
+    html! { (time(at, clock)) " " span.far { time.age datetime=(at.to_string()) { (clock.distance(at)) } } }
 }
 
 /// Shows a time, how far away it is and, if it differs, what the clock of another zone shows, which `local` has as

@@ -243,9 +243,18 @@ fn all_facts(shown: &Shown) -> Markup {
     }
 }
 
+/// What the amounts of a resource are.
+#[derive(Clone, Copy)]
+enum Unit {
+    Milliseconds,
+    Bytes,
+    Count,
+}
+
 /// How much of a limit a call used.
 struct Use {
     resource: String,
+    unit: Unit,
     task: String,
     used: u64,
     limit: u64,
@@ -259,10 +268,10 @@ impl Use {
 
     /// Returns an amount as people write it.
     fn amount(&self, amount: u64) -> String {
-        match self.resource.as_str() {
-            "timeout" | "cpu" | "http_wait" => span(Duration::from_millis(amount)),
-            "table_elements" | "handles" | "open_files" | "http_requests" => amount.to_string(),
-            _ => size_rounded(amount),
+        match self.unit {
+            Unit::Milliseconds => span(Duration::from_millis(amount)),
+            Unit::Bytes => size_rounded(amount),
+            Unit::Count => amount.to_string(),
         }
     }
 }
@@ -302,6 +311,11 @@ fn greatest<'c>(calls: impl Iterator<Item = &'c TaskCall>) -> Vec<Use> {
             let one = Use {
                 resource: share.resource.to_string(),
                 task: call.row.task.clone(),
+                unit: match (share.is_time(), share.is_bytes()) {
+                    (true, _) => Unit::Milliseconds,
+                    (_, true) => Unit::Bytes,
+                    _ => Unit::Count,
+                },
                 used: share.used,
                 limit: share.limit,
                 is_close: share.is_close(),
@@ -347,16 +361,17 @@ mod tests {
 
     #[test]
     fn an_amount_has_its_unit() {
-        let of = |resource: &str| Use {
-            resource: resource.to_owned(),
+        let of = |unit: Unit| Use {
+            resource: "memory".to_owned(),
+            unit,
             task: String::new(),
             used: 0,
             limit: 0,
             is_close: false,
         };
-        assert_eq!(of("memory").amount(1_114_112), "1.1 MiB");
-        assert_eq!(of("timeout").amount(61_000), "1 min 1 s");
-        assert_eq!(of("open_files").amount(256), "256");
-        assert_eq!(of("memory").share(), 0.0);
+        assert_eq!(of(Unit::Bytes).amount(1_114_112), "1.1 MiB");
+        assert_eq!(of(Unit::Milliseconds).amount(61_000), "1 min 1 s");
+        assert_eq!(of(Unit::Count).amount(256), "256");
+        assert_eq!(of(Unit::Bytes).share(), 0.0);
     }
 }

@@ -53,6 +53,11 @@ pub(super) fn tiles(now: &Now) -> Markup {
     let (median, late) = (lag_lines(50), lag_lines(99));
     let runs = Vec::from_iter(minutes.iter().map(|minute| Some(minute.runs as f64)));
     let share = percent(failed, ended);
+    let (before_ok, before_failed) = now.same_hour;
+    let before = before_ok + before_failed;
+    let usual = (before > 0).then(|| before_failed as f64 / before as f64);
+    let usual_line = vec![usual; MINUTES];
+    let usual = usual.map(|_| percent(before_failed as usize, before as usize));
     let (running, queued) = (now.unfinished.running, now.unfinished.queued);
     html! {
         div.tiles {
@@ -64,7 +69,11 @@ pub(super) fn tiles(now: &Now) -> Markup {
             section.card.tile.w3 aria-labelledby="failed" {
                 h2 #failed { "Failed" }
                 p { span.bad-text[failed > 0] { (share) } " " small { (failed) " of " (ended) } }
-                (charts::lines(&[("line", &shares)], "The share of failures in each minute of the last hour"))
+                (charts::lines(&[("line usual", &usual_line), ("line", &shares)], &match &usual {
+                    Some(usual) => format!("The share of failures in each minute of the last hour; in this hour of the 7 days before it was {usual}"),
+                    None => "The share of failures in each minute of the last hour".to_owned(),
+                }))
+                @if let Some(usual) = &usual { div.far { "grey: " (usual) " in this hour of the 7 days before" } }
             }
             section.card.tile.w3 aria-labelledby="lag" {
                 h2 #lag { "Start lag p50 · p99" }

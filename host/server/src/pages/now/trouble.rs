@@ -2,13 +2,17 @@
 
 use maud::{Markup, html};
 
+use super::super::bodies::{IDS, TICKED};
 use super::super::charts::{self, BARS, Bar};
 use super::super::parts::{badge, badge_of, button};
 use super::super::words::{counted, line, moment, prose, short, time};
 use super::super::{Visit, links};
 use super::{Now, TROUBLES_MAX, TroubleKind};
+use campanile_control::orders::alerts::SUBJECTS_MAX;
+use campanile_control::orders::bulk_launches::LAUNCHES_MAX;
 use campanile_control::reports::overview::Trouble;
 use campanile_control::reports::symptom::Symptom;
+use campanile_model::ids::LaunchId;
 use campanile_store::events::Event;
 
 /// The most names of a trouble, and the most lines and characters of its message.
@@ -48,7 +52,8 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
     let first = lines.next().unwrap_or_default();
     let rest = Vec::from_iter(lines.take(LINES_MAX));
     let launches = trouble.schedules.first().map(|(id, _)| *id);
-    let newest = trouble.newest_failure(&now.overview.recent);
+    let failures = trouble.newest_failures(&now.overview.recent);
+    let newest = failures.first();
     let bars = now
         .overview
         .recent
@@ -90,16 +95,34 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                     @if let Some(launch) = newest {
                         @let path = links::path(&["launches", &launch.to_string()]);
                         a.button.small href={ (path) "#log" } { "Log" }
-                        @if trouble.schedules.len() == 1 { (button(visit, &path, "retry", "Run again", &[])) }
+                        @if failures.len() == 1 { (button(visit, &path, "retry", "Run again", &[])) }
+                        @else { (run_again(visit, &failures)) }
                     }
                     @if let [(_, name)] = trouble.schedules.as_slice() {
                         @if newest.is_none() { a.button.small href=(links::path(&["schedules", name])) { "Open" } }
-                        @if is_bad { (button(visit, "/alerts", "silence", "Silence 1 h", &[("rule", "*"), ("subject", name), ("for", "1h")])) }
+                    }
+                    @if is_bad && trouble.schedules.len() <= SUBJECTS_MAX {
+                        (button(visit, "/alerts", "silence", "Silence 1 h", &[("rule", "*"), ("subjects", &names(trouble)), ("for", "1h")]))
                     }
                 }
             }
         }
     }
+}
+
+/// Returns the names of all schedules of a trouble, as the field of a form has them.
+fn names(trouble: &Trouble) -> String {
+    let names = trouble.schedules.iter().map(|(_, name)| name.as_str());
+    Vec::from_iter(names).join(",")
+}
+
+/// Shows the button that launches the newest failures of several schedules again.
+fn run_again(visit: &Visit, failures: &[LaunchId]) -> Markup {
+    let ids = failures.iter().take(LAUNCHES_MAX).map(LaunchId::to_string);
+    let ids = Vec::from_iter(ids);
+    let label = format!("Run {} again", ids.len());
+    let fields = [(TICKED, "yes"), (IDS, &ids.join(","))];
+    button(visit, "/launches", "retry_many", &label, &fields)
 }
 
 fn changed(now: &Now, trouble: &Trouble, change: &Event) -> Markup {

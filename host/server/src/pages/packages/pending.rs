@@ -7,9 +7,8 @@ use super::super::form::Form;
 use super::super::parts::{badge_of, command, field, idempotency_key};
 use super::super::words::{Clock, counted, line, moment, shell, short};
 use super::super::{Visit, links};
-use super::pending_version::{Pending, TICK, UNGRANTED};
-use super::{TEXT_MAX, VERSION_MAX, versions};
-use campanile_package::requests::{Request, list_requests, sidecar_lines};
+use super::pending_version::Pending;
+use super::{TEXT_MAX, VERSION_MAX, activation, versions};
 use campanile_store::package_versions::VersionDecision;
 use campanile_store::packages::PackageRow;
 
@@ -67,51 +66,22 @@ impl Pending {
                     @if self.requests.len() > REQUESTS_MAX { li { "The first " (REQUESTS_MAX) " are shown." } }
                 }
             }
-            @if !missing.is_empty() {
-                p { "Add to " code { (line(&self.package)) ".toml" } " in the plugins folder:" }
-                (lines(&missing))
-                (self.effect(&missing))
-            }
+            (activation::missing(&self.package, &missing))
             div.forms {
-                (self.form(visit, "approve", "Approve", html! {
-                    @if !missing.is_empty() {
-                        label { input type="checkbox" name=(UNGRANTED) value="yes" required; " " (TICK) }
-                    }
-                }))
+                (self.form(visit, "approve", "Approve", activation::field(&missing)))
                 @if !is_rejected { (self.form(visit, "reject", "Reject", html! {})) }
-            }
-        }
-    }
-
-    /// Says what happens with an approval while grants are missing.
-    fn effect(&self, missing: &[Request]) -> Markup {
-        let of_use = missing.iter().filter(|request| {
-            let is_same = |other: &&Request| other.key() == request.key();
-            self.denying.iter().find(is_same).is_none()
-        });
-        let of_use = Vec::from_iter(of_use.cloned());
-        html! {
-            @if !self.denying.is_empty() {
-                p.warning {
-                    "With this approval, all calls of the package are denied until the sidecar grants "
-                    (short(&list_requests(&self.denying), TEXT_MAX)) "."
-                }
-            }
-            @if !of_use.is_empty() {
-                p.warning {
-                    "With this approval, calls that need " (short(&list_requests(&of_use), TEXT_MAX))
-                    " are denied until the sidecar grants it."
-                }
             }
         }
     }
 
     /// A form of the package's page, which the page of the comparison has too.
     fn form(&self, visit: &Visit, action: &str, label: &str, fields: Markup) -> Markup {
+        let is_anyway = action == "approve" && !self.ungranted().is_empty();
         let same = format!(
-            "campanile package {action} {} --digest {} --note NOTE",
+            "campanile package {action} {} --digest {} --note NOTE{}",
             shell(&self.package),
-            self.digest.short()
+            self.digest.short(),
+            if is_anyway { " --anyway" } else { "" }
         );
         let digest = [("digest".to_owned(), self.digest.as_str().to_owned())];
         let refusal = refusal(&visit.call, action);
@@ -130,10 +100,4 @@ impl Pending {
             }
         }
     }
-}
-
-/// Shows the lines of a sidecar that grant requests.
-pub(in super::super) fn lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Markup {
-    let lines = sidecar_lines(requests);
-    html! { pre tabindex="0" { @for each in lines.lines() { (line(each)) "\n" } } }
 }

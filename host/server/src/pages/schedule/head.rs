@@ -6,8 +6,9 @@ use super::super::actions::{ACTION, KEY, refusal};
 use super::super::form::Form;
 use super::super::parts::{ActionForm, badge_of, field, idempotency_key};
 use super::super::words::{line, moment, shell, short};
-use super::super::{Visit, links};
+use super::super::{Visit, links, run_with};
 use super::Seen;
+use campanile_control::records::schedule;
 use campanile_store::Origin;
 
 /// The most characters of a rule and of a note.
@@ -18,8 +19,10 @@ const NOTE_MAX: usize = 200;
 pub(super) fn head(visit: &Visit, seen: &Seen) -> Markup {
     let row = seen.row();
     let rule = &row.definition.rule;
-    let explained = seen.detail.explanation.as_deref();
-    let explained = explained.map(|text| text.split_once(", in ").map_or(text, |(rule, _)| rule));
+    let sentence = schedule::rule(row)
+        .ok()
+        .and_then(|rule| rule.cron_sentence());
+    let explained = sentence.as_ref().or(seen.detail.explanation.as_ref());
     let explained = explained.filter(|text| text.chars().count() <= RULE_MAX);
     let written = format!("{} {}", rule.kind, rule.expression);
     let words = explained.unwrap_or(&written).trim_end_matches('.');
@@ -75,6 +78,7 @@ fn actions(visit: &Visit, seen: &Seen) -> Markup {
                 span.far { (line(&refusal)) "." }
             } @else {
                 (one_button(visit, "trigger", "Run now", "go", &[]))
+                a.button href=(run_with::address(seen.name)) { "Run with…" }
                 (menu(visit, if is_paused { "resume" } else { "pause" }, if is_paused { resume(visit, seen) } else { pause_form(visit, seen) }))
                 @if let Some(next) = &next { (one_button(visit, "skip", "Skip next", "", &[("slot", next)])) }
                 (menu(visit, "backfill", backfill(visit, seen)))

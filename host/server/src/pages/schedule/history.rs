@@ -29,8 +29,6 @@ const ROUND_SECONDS: [u64; 16] = [
 pub(super) struct History {
     /// The newest first.
     pub launches: Vec<RecentLaunch>,
-    /// Whether there may be older ones.
-    pub is_cut: bool,
     pub streak: Option<Streak>,
     /// How long those took that succeeded, sorted.
     durations: Vec<Duration>,
@@ -48,11 +46,7 @@ pub(super) struct TooSlow {
 }
 
 impl History {
-    pub(super) fn new(
-        launches: Vec<RecentLaunch>,
-        is_cut: bool,
-        streak: Option<Streak>,
-    ) -> History {
+    pub(super) fn new(launches: Vec<RecentLaunch>, streak: Option<Streak>) -> History {
         let succeeded = launches
             .iter()
             .filter(|launch| launch.status == LaunchStatus::Succeeded);
@@ -60,20 +54,19 @@ impl History {
         durations.sort_unstable();
         History {
             launches,
-            is_cut,
             streak,
             durations,
         }
     }
 
     /// Returns the newest launches that succeeded or failed.
-    pub(super) fn results(&self) -> impl Iterator<Item = &RecentLaunch> + Clone {
+    fn results(&self) -> impl Iterator<Item = &RecentLaunch> + Clone {
         let launches = self.launches.iter();
         launches.filter(|launch| has_result(launch.status))
     }
 
     /// Returns how many of the newest `limit` results are failures, and how many there are.
-    pub(super) fn failures(&self, limit: usize) -> (usize, usize) {
+    fn failures(&self, limit: usize) -> (usize, usize) {
         let results = self.results().take(limit);
         let failed = results.clone().filter(|launch| has_failed(launch.status));
         (failed.count(), results.count())
@@ -97,11 +90,6 @@ impl History {
             longest = longest.max(length);
         }
         longest
-    }
-
-    /// Returns the slot of the oldest launch.
-    pub(super) fn since(&self) -> Option<Timestamp> {
-        self.launches.last().map(|oldest| oldest.scheduled_time)
     }
 
     /// Returns what isn't as usual: a class and a few words. None for a schedule that is well.
@@ -200,7 +188,7 @@ fn is_many(part: i64, all: i64) -> bool {
 }
 
 /// Returns how long a launch took that has ended.
-pub(super) fn took(launch: &RecentLaunch) -> Option<Duration> {
+fn took(launch: &RecentLaunch) -> Option<Duration> {
     Some(launch.finished_at?.since(launch.started_at?))
 }
 
@@ -250,7 +238,7 @@ mod tests {
             recoveries: 0,
         };
         let launches = statuses.iter().enumerate().map(launch);
-        History::new(launches.collect(), false, None)
+        History::new(launches.collect(), None)
     }
 
     #[test]

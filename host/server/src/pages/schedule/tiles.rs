@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::super::charts::percent;
 use super::super::words::{counted, moment, span, time};
 use super::Seen;
-use super::pictures::DRAWN;
 
 /// The slots after the next that its tile has.
 const THEN: usize = 4;
@@ -41,31 +41,21 @@ fn next(seen: &Seen) -> Markup {
 }
 
 fn success(seen: &Seen) -> Markup {
-    let (failed, all) = seen.history.failures(DRAWN);
-    let (failed_of_all, whole) = seen.history.failures(usize::MAX);
+    let (day, week) = seen.long.day_and_week(seen.clock.now);
     html! {
         section.card.tile.w3 aria-labelledby="tile-success" {
-            h2 #tile-success { "Success" @if all > 0 { ", last " (counted(all as u64, "result")) } }
+            h2 #tile-success { "Success, 24 h" }
             p {
-                @if all == 0 { "–" } @else {
-                    span.bad-text[failed > 0] { (percent(all - failed, all)) } " "
-                    small { @if failed > 0 { (failed) " failed" } }
+                @if day.ended() == 0 { "–" } @else {
+                    span.bad-text[day.failed > 0] { (percent(day.succeeded, day.ended())) } " "
+                    small { @if day.failed > 0 { (day.failed) " failed" } }
                 }
             }
-            @if whole > all {
-                div.far { "of all " (whole) @if let Some(since) = seen.history.since() { " since " (time(since, seen.clock)) } ": " (percent(whole - failed_of_all, whole)) }
+            div.far {
+                @if week.ended() > 0 { "7 days: " (percent(week.succeeded, week.ended())) " of " (counted(week.ended().unsigned_abs(), "launch")) ". " }
+                (seen.long.note(seen.clock))
             }
         }
-    }
-}
-
-/// Returns a share in percent. It's 100 or 0 only for all or none.
-fn percent(part: usize, all: usize) -> String {
-    let share = part as f64 * 100.0 / all.max(1) as f64;
-    if part == all || part == 0 {
-        format!("{share:.0} %")
-    } else {
-        format!("{:.1} %", share.clamp(0.1, 99.9))
     }
 }
 
@@ -99,18 +89,5 @@ fn last_success(seen: &Seen) -> Markup {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_whole_only_for_all_or_none() {
-        assert_eq!(percent(0, 9), "0 %");
-        assert_eq!(percent(9, 9), "100 %");
-        assert_eq!(percent(9_999, 10_000), "99.9 %");
-        assert_eq!(percent(50, 90), "55.6 %");
     }
 }
