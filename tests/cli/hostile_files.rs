@@ -4,7 +4,6 @@ use campanile_tests::hostile::{
     language_engine, many_functions, many_types, nested_components, nested_types,
 };
 use campanile_tests::{Place, on_both_empty};
-use serde_json::Value;
 
 use crate::site::{Site, eventually, list, package, run, stop, text};
 
@@ -71,7 +70,7 @@ async fn files_that_exhaust_their_loader_are_refused_and_a_neighbour_launches_on
         launches.iter().all(|row| row["decision"] == "launched"),
         "{launches:#?}"
     );
-    assert_eq!(site.json(["health"])["healthy"], Value::Bool(true));
+    site.wait_until_healthy();
     stop(&mut host);
 }
 

@@ -77,8 +77,7 @@ async fn a_start_with_an_invalid_sidecar_uses_the_previous_one(place: Place) {
             "{rejection}"
         );
         assert!(site.ok(["package", "list"]).contains("chimes.toml"));
-        let health = site.json(["health"]);
-        assert_eq!(health["healthy"], true);
+        let health = site.wait_until_healthy();
         assert!(
             text(&health["notes"][0]).contains("chimes.toml"),
             "{health:#}"

@@ -288,6 +288,19 @@ impl Site {
         self.wait_until_ended(schedule, &launch)
     }
 
+    /// Waits until nothing makes the installation unhealthy, returning its health: other work on the machine may have kept a
+    /// host from its heartbeat.
+    #[track_caller]
+    pub fn wait_until_healthy(&self) -> Value {
+        eventually(|| {
+            let health = self.run(["health", "--json"]).json();
+            match health["healthy"] == true {
+                true => Ok(health),
+                false => Err(format!("{health:#}")),
+            }
+        })
+    }
+
     /// Return the run of a launch, with its task runs.
     #[track_caller]
     pub fn run_of(&self, launch: &Value) -> Value {

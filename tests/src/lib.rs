@@ -34,7 +34,7 @@ pub use host_process::{HostProcess, LISTEN, campanile_binary};
 /// It's the only limit of its kind, and far longer than anything takes. Tests assert which state comes, never how soon, because
 /// other work on the machine can hog the processor for many seconds. What must *not* happen within a test's life, such as a
 /// sleeping task ending, takes several times as long.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

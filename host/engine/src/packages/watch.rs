@@ -219,7 +219,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
     /// For what does come.
-    const PATIENCE_MS: u64 = 10_000;
+    const PATIENCE_MS: u64 = 300_000;
 
     async fn wakes_within(watch: &mut Watch, wait_ms: u64) -> bool {
         timeout(Duration::from_millis(wait_ms), watch.changed())
