@@ -428,6 +428,8 @@ CREATE TABLE package_version (
     note TEXT,
     seal TEXT,
     signature TEXT,
+    succeeded BIGINT NOT NULL DEFAULT 0,
+    failed BIGINT NOT NULL DEFAULT 0,
     CHECK (((decision IS NOT NULL) OR (note IS NULL))),
     CHECK (((decision IS NOT NULL) OR (seal IS NULL))),
     CHECK (((decision IS NULL) = (decided_at IS NULL))),

@@ -115,6 +115,9 @@ CREATE TABLE package_version (
     seal TEXT,
     -- The signature file beside the package, if a key that a host trusts made it.
     signature TEXT,
+    -- Its launches, as far as they're sealed. Those that were abandoned, or whose end is unknown, have failed.
+    succeeded BIGINT NOT NULL DEFAULT 0,
+    failed BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (package, digest),
     CHECK ((decision IS NULL) = (decided_at IS NULL)),
     CHECK ((decision IS NULL) = (decided_by IS NULL)),

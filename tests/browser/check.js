@@ -1,4 +1,4 @@
-// Opens each page of a host in Chromium: at three widths, in both themes, checked by axe, by keyboard, without JavaScript, and
+// Opens each page of a host in a browser: at three widths, in both themes, checked by axe, by keyboard, without JavaScript, and
 // live.
 //
 // usage: check.js URL TOKEN FOLDER: screenshots go to FOLDER. The host has the package `guests`.
@@ -9,7 +9,7 @@ import { join } from "node:path";
 
 import { By, Key, until } from "selenium-webdriver";
 
-import { faultsOf, host, start, WAIT_MAX_MS } from "./host.js";
+import { faultsOf, host, setScripts, setTheme, start, WAIT_MAX_MS } from "./host.js";
 
 const WIDTHS = [360, 1024, 1920];
 const THEMES = ["light", "dark"];
@@ -37,8 +37,7 @@ const type = (browser, ...keys) => browser.actions().sendKeys(...keys).perform()
 
 async function everyPage(browser, paths) {
   for (const theme of THEMES) {
-    const features = [{ name: "prefers-color-scheme", value: theme }];
-    await browser.sendDevToolsCommand("Emulation.setEmulatedMedia", { features });
+    await setTheme(browser, theme);
     for (const width of WIDTHS) {
       await browser.manage().window().setRect({ width, height: 900 });
       for (const path of paths) {
@@ -115,7 +114,7 @@ async function live(browser, path) {
 /** Use the pages without JavaScript: sign in, filter, preview an edit, pause, and see that it is done. */
 async function withoutScripts(browser) {
   await browser.manage().deleteAllCookies();
-  await browser.sendDevToolsCommand("Emulation.setScriptExecutionDisabled", { value: true });
+  await setScripts(browser, false);
   await browser.manage().window().setRect({ width: 1024, height: 900 });
   await signIn(browser, "/schedules?q=plain");
   const hold = await browser.findElement(By.id("live"));
@@ -145,7 +144,7 @@ async function withoutScripts(browser) {
   await browser.findElement(send).sendKeys(Key.ENTER);
   await isPaused(browser);
   assert.equal((await api("GET", "schedules/plain")).pause_note, "typed before");
-  await browser.sendDevToolsCommand("Emulation.setScriptExecutionDisabled", { value: false });
+  await setScripts(browser, true);
 }
 
 /** See the effect of an edit while it is typed. */

@@ -7,6 +7,7 @@ import { join } from "node:path";
 
 import { Browser, Builder, By, Key, until } from "selenium-webdriver";
 import chrome from "selenium-webdriver/chrome.js";
+import firefox from "selenium-webdriver/firefox.js";
 
 /** How long anything may take. */
 export const WAIT_MAX_MS = 20_000;
@@ -71,8 +72,21 @@ function installed(name) {
   return paths.find((path) => existsSync(path));
 }
 
-/** Start Chromium. */
+/** Whether the browser is Firefox. */
+const isFirefox = process.env.BROWSER === "firefox";
+
+/** Starts Chromium or, with BROWSER=firefox, Firefox. */
 export async function start() {
+  if (isFirefox) {
+    const options = new firefox.Options();
+    // The second one lets a test set preferences.
+    options.addArguments("--headless", "--remote-allow-system-access");
+    options.setPreference("widget.gtk.overlay-scrollbars.enabled", true);
+    const path = process.env.FIREFOX ?? installed("firefox-esr") ?? installed("firefox");
+    if (path) options.setBinary(path);
+    const service = new firefox.ServiceBuilder(process.env.GECKODRIVER ?? installed("geckodriver"));
+    return new Builder().forBrowser(Browser.FIREFOX).setFirefoxOptions(options).setFirefoxService(service).build();
+  }
   const options = new chrome.Options();
   options.addArguments("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars");
   const chromium = process.env.CHROMIUM ?? installed("chromium");
@@ -80,6 +94,30 @@ export async function start() {
   const service = new chrome.ServiceBuilder(process.env.CHROMEDRIVER ?? installed("chromedriver"));
   const builder = new Builder().forBrowser(Browser.CHROME).setChromeOptions(options);
   return builder.setChromeService(service).build();
+}
+
+/** Sets a preference of Firefox for all pages. */
+async function prefer(browser, name, value) {
+  await browser.setContext(firefox.Context.CHROME);
+  try {
+    const set = typeof value === "boolean" ? "setBoolPref" : "setIntPref";
+    await browser.executeScript(`Services.prefs.${set}(arguments[0], arguments[1])`, name, value);
+  } finally {
+    await browser.setContext(firefox.Context.CONTENT);
+  }
+}
+
+/** Sets which theme pages are asked for: `light` or `dark`. */
+export async function setTheme(browser, theme) {
+  if (isFirefox) return prefer(browser, "layout.css.prefers-color-scheme.content-override", theme === "dark" ? 0 : 1);
+  const features = [{ name: "prefers-color-scheme", value: theme }];
+  return browser.sendDevToolsCommand("Emulation.setEmulatedMedia", { features });
+}
+
+/** Sets whether pages run scripts. */
+export async function setScripts(browser, are) {
+  if (isFirefox) return prefer(browser, "javascript.enabled", are);
+  return browser.sendDevToolsCommand("Emulation.setScriptExecutionDisabled", { value: !are });
 }
 
 /** Returns what's wrong with the page that is open: text that became markup, a page wider than its window, what axe finds. */
@@ -93,12 +131,12 @@ export async function faultsOf(browser) {
     "return document.documentElement.scrollWidth - document.documentElement.clientWidth",
   );
   if (overflow > 0) faults.push(`${overflow} px wider than the window`);
-  // The policy of the page forbids other scripts, as it must.
-  await browser.sendDevToolsCommand("Page.setBypassCSP", { enabled: true });
-  await browser.executeScript(AXE);
+  // The policy of the page forbids other scripts, as it must. Those of Firefox's driver run beside it.
+  if (!isFirefox) await browser.sendDevToolsCommand("Page.setBypassCSP", { enabled: true });
   const violations = await browser.executeAsyncScript(
-    `const done = arguments[arguments.length - 1];
-    axe.run(document, { runOnly: arguments[0] }).then((found) => done(found.violations.map(
+    `${AXE};
+    const done = arguments[arguments.length - 1];
+    window.axe.run(document, { runOnly: arguments[0] }).then((found) => done(found.violations.map(
       (it) => it.id + " (" + it.nodes.length + "): " + it.nodes[0].html.slice(0, 200))));`,
     RULES,
   );

@@ -410,6 +410,9 @@ async fn the_context_of_a_task_describes_its_launch(place: Place) {
         "echo",
         "--every",
         "1s",
+        // Each slot is launched, also where the machine is so busy that a launch takes a second.
+        "--overlap",
+        "buffer_one",
         "--tz",
         "Europe/Paris",
         "--context",
@@ -428,6 +431,13 @@ async fn the_context_of_a_task_describes_its_launch(place: Place) {
     };
     let (first, second) = (nth(0), nth(1));
     site.ok(["schedule", "pause", "echo"]);
+    eventually(|| {
+        let rows = site.launches("echo");
+        match rows.iter().all(|row| !row["finished_at"].is_null()) {
+            true => Ok(()),
+            false => Err(format!("a launch goes on: {rows:#?}")),
+        }
+    });
     let context = output(&first);
     assert_eq!(context["sidecar"], 1);
     assert_eq!(context["schedule_s"], 2);
@@ -522,7 +532,7 @@ async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place
     site.ok([
         "schedule",
         "add",
-        "queue",
+        "buffer_one",
         "--package",
         "guests",
         "--task",

@@ -14,7 +14,7 @@ use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_model::rollup::{LogBuckets, Period};
 use campanile_store::launch::{self, FinishedLaunch, NewLaunch, RunEnd};
 use campanile_store::rollup::{self, Rollup};
-use campanile_store::{FailureKind, HostLock, seals};
+use campanile_store::{FailureKind, HostLock, package_versions, seals};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
@@ -158,6 +158,30 @@ pub async fn check(test: &TestDb, now: Timestamp, case: &str) -> usize {
     }
     assert_eq!(found_schedules, of_schedules, "{case}");
     assert_eq!(found_packages, of_packages, "{case}");
+
+    for package in &packages {
+        let sealed = ended.iter().filter(is_sealed);
+        let sealed = Vec::from_iter(sealed.filter(|launch| launch.package == *package));
+        for version in package_versions::of_package(&mut tx, package)
+            .await
+            .unwrap()
+        {
+            let of_version = sealed.iter();
+            let of_version =
+                of_version.filter(|launch| launch.digest.as_ref() == Some(&version.digest));
+            let words = Vec::from_iter(of_version.map(|launch| launch.status.as_str()));
+            let count = |of: &[&str]| words.iter().filter(|word| of.contains(word)).count() as i64;
+            let expected = [
+                count(&["succeeded"]),
+                count(&["failed", "unknown", "abandoned"]),
+            ];
+            assert_eq!(
+                [version.succeeded, version.failed],
+                expected,
+                "{case}: {package}"
+            );
+        }
+    }
 
     let span = RollupSpan::DAYS_OF_A_YEAR;
     let unsealed = UnsealedLaunches::read(&mut tx, now).await.unwrap();

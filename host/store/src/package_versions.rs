@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::statements;
+use super::sql::{Batch, statements};
 use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::approval_key::{self, ApprovalKey, DecisionText};
@@ -33,6 +33,19 @@ pub struct Version {
     /// The text of its signature file, if a key that a host trusted made it.
     #[serde(skip)]
     pub signature: Option<String>,
+    /// How many of its launches succeeded. A launch counts once its record is sealed, about a minute after its decision.
+    pub succeeded: i64,
+    /// How many of its launches failed, were abandoned, or have an unknown end.
+    pub failed: i64,
+}
+
+/// The results of launches of one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionResults {
+    pub package: String,
+    pub digest: ArtifactDigest,
+    pub succeeded: i64,
+    pub failed: i64,
 }
 
 /// Who decides something, and why.
@@ -219,7 +232,7 @@ statements! {
     /// Returns all versions of a package, in the order in which they were first seen. Their manifests may take gigabytes together.
     pub async fn of_package(package: &str) -> Vec<Version> = rows
         "SELECT v.digest, a.form, a.size_bytes, a.removed_at,
-            v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note, v.signature
+            v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note, v.signature, v.succeeded, v.failed
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
 
@@ -229,6 +242,12 @@ statements! {
             v.digest IS NOT DISTINCT FROM p.digest AS is_active, v.digest IS NOT DISTINCT FROM p.pending_digest AS is_pending
         FROM package_version v JOIN package p ON p.name = v.package
         WHERE v.decision IS NOT NULL ORDER BY v.package, v.digest";
+
+    /// Adds the results of launches to those of their versions. A version that's no longer on record counts nothing.
+    pub async fn add_results(results: &[VersionResults]) -> () = execute_batch
+        Batch::new("UPDATE package_version SET succeeded = succeeded + v.column3, failed = failed + v.column4
+        FROM (VALUES ($1, $2, $3, $4)) AS v WHERE package_version.package = v.column1 AND package_version.digest = v.column2"),
+        results, |row| [&*row.package, &row.digest, row.succeeded, row.failed];
 
     /// Returns when a person last decided about any version.
     pub async fn last_decided_at() -> Option<Timestamp> = one_value

@@ -69,7 +69,7 @@ impl Record for Statistics {
 
 impl Record for ScheduleStatistics {
     const LIST: &'static str = "schedule launches failed skipped lost failed_rate executions_per_minute \
-        average_time_ms recovery_success_rate calls cpu_ms memory_peak_bytes";
+        p50_time_ms p95_time_ms recovery_success_rate calls cpu_ms memory_peak_bytes";
 
     fn text(&self, key: &str) -> Option<String> {
         rate_text(&self.rates, key).or_else(|| size_of_use(&self.used, key))

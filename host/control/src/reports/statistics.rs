@@ -54,6 +54,10 @@ pub struct Rates {
     pub executions_per_minute: f64,
     /// The mean time from start to end of the newest executions, waits for retries included, in milliseconds.
     pub average_time_ms: Option<f64>,
+    /// What half of these times do not exceed, in milliseconds.
+    pub p50_time_ms: Option<f64>,
+    /// What 95 % of these times do not exceed, in milliseconds.
+    pub p95_time_ms: Option<f64>,
     /// How often a launch lost its host: each recovery, and each launch that ended as abandoned or unknown.
     pub lost: i64,
     /// The share of the launches that lost their host and then succeeded, among those that ended as succeeded, failed or
@@ -70,7 +74,12 @@ impl Rates {
         let minutes = span.as_secs_f64() / 60.0;
         let executed = (counts.succeeded + counts.failed) as f64;
         let times = executions.iter().map(|(start, end)| end.since(*start));
-        let total_ms = times.sum::<Duration>().as_secs_f64() * 1e3;
+        let mut times_ms = Vec::from_iter(times.map(|time| time.as_secs_f64() * 1e3));
+        times_ms.sort_by(f64::total_cmp);
+        let at_percent = |percent: usize| {
+            let rank = (times_ms.len() * percent).div_ceil(100);
+            times_ms.get(rank.checked_sub(1)?).copied()
+        };
         Rates {
             success_rate: share(counts.succeeded, ended),
             failed_rate: share(counts.failed, ended),
@@ -79,7 +88,10 @@ impl Rates {
             } else {
                 0.0
             },
-            average_time_ms: (!executions.is_empty()).then(|| total_ms / executions.len() as f64),
+            average_time_ms: (!times_ms.is_empty())
+                .then(|| times_ms.iter().sum::<f64>() / times_ms.len() as f64),
+            p50_time_ms: at_percent(50),
+            p95_time_ms: at_percent(95),
             lost: counts.recovery_attempts + counts.abandoned + counts.unknown,
             recovery_success_rate: share(recovered, recovered + failed + counts.abandoned),
         }
@@ -169,6 +181,8 @@ mod tests {
             failed_rate: Some(0.2),
             executions_per_minute: 2.0,
             average_time_ms: Some(2_000.0),
+            p50_time_ms: Some(1_000.0),
+            p95_time_ms: Some(3_000.0),
             lost: 9,
             recovery_success_rate: Some(0.6),
         };
@@ -177,6 +191,7 @@ mod tests {
         assert_eq!((nothing.success_rate, nothing.failed_rate), (None, None));
         assert_eq!(nothing.executions_per_minute, 0.0);
         assert_eq!((nothing.average_time_ms, nothing.lost), (None, 0));
+        assert_eq!((nothing.p50_time_ms, nothing.p95_time_ms), (None, None));
         assert_eq!(nothing.recovery_success_rate, None);
     }
 }

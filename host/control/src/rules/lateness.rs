@@ -21,6 +21,15 @@ pub fn is_late(kind: LaunchKind, fire_time: Timestamp, now: Timestamp) -> bool {
     for_past_slot || now.since(fire_time) >= ON_TIME_MAX
 }
 
+/// A run that has lasted this many times as long as usual looks stuck, unless it's shorter than [`STUCK_MIN`].
+const STUCK_TIMES: u32 = 3;
+const STUCK_MIN: Duration = Duration::from_secs(60);
+
+/// Whether a run that has lasted so long looks stuck, given how long those of its schedule usually take.
+pub fn looks_stuck(lasted: Duration, usual: Duration) -> bool {
+    lasted > (usual * STUCK_TIMES).max(STUCK_MIN)
+}
+
 /// How late launches started, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lag {
@@ -56,6 +65,21 @@ impl Lag {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_looks_stuck_after_three_times_as_long_as_usual_and_a_minute() {
+        let seconds = Duration::from_secs;
+        for (lasted, usual, expected) in [
+            (60, 1, false),
+            (61, 1, true),
+            (300, 100, false),
+            (301, 100, true),
+            (61, 0, true),
+        ] {
+            let is = looks_stuck(seconds(lasted), seconds(usual));
+            assert_eq!(is, expected, "{lasted} s of {usual} s");
+        }
+    }
 
     #[test]
     fn lag_percentiles_are_of_the_launches_themselves() {

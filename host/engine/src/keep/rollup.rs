@@ -8,12 +8,15 @@ use campanile_model::clock::Timestamp;
 use campanile_model::rollup::Period;
 use campanile_store::Tx;
 use campanile_store::launch::FinishedLaunch;
+use campanile_store::package_versions::{self, VersionResults};
 use campanile_store::rollup::{self, PackageRollup, Rollup, ScheduleRollup};
 
 /// The rows that a seal changes, as they are with its launches.
 pub(super) struct ChangedRollups {
     schedules: Vec<ScheduleRollup>,
     packages: Vec<PackageRollup>,
+    /// What's added to the versions of packages.
+    versions: Vec<VersionResults>,
 }
 
 impl ChangedRollups {
@@ -60,6 +63,7 @@ impl ChangedRollups {
         Ok(ChangedRollups {
             schedules,
             packages,
+            versions: version_results(launches),
         })
     }
 
@@ -67,6 +71,7 @@ impl ChangedRollups {
     pub(super) async fn write(&self, tx: &mut Tx) -> Result {
         rollup::put_schedules(tx, &self.schedules).await?;
         rollup::put_packages(tx, &self.packages).await?;
+        package_versions::add_results(tx, &self.versions).await?;
         Ok(())
     }
 }
@@ -89,4 +94,22 @@ fn sums<'l, K: Ord>(
         EndedLaunch::from(launch).count_in(sums.entry(key).or_default());
     }
     sums
+}
+
+/// Returns how the launches of each version went.
+fn version_results(launches: &[FinishedLaunch]) -> Vec<VersionResults> {
+    let of_versions = launches.iter().filter_map(|launch| {
+        let digest = launch.digest.clone()?;
+        Some(((launch.package.clone(), digest), launch))
+    });
+    let results = sums(of_versions).into_iter();
+    let results = results.map(|((package, digest), sum)| VersionResults {
+        package,
+        digest,
+        succeeded: sum.succeeded,
+        failed: sum.failed,
+    });
+    results
+        .filter(|results| results.succeeded + results.failed > 0)
+        .collect()
 }

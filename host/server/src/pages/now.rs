@@ -24,6 +24,7 @@ use campanile_control::reports::health::Symptoms;
 use campanile_control::reports::overview::{Overview, TroubleKind};
 use campanile_control::reports::rollups;
 use campanile_control::reports::symptom::Symptom;
+use campanile_control::rules::lateness::looks_stuck;
 use campanile_control::schedules::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
@@ -47,8 +48,6 @@ const TROUBLES_MAX: usize = 12;
 const LANES_MAX: usize = 12;
 /// The most packages that a new installation lists.
 const PACKAGES_MAX: i64 = 50;
-/// A run that has lasted this many times as long as usual looks stuck.
-const STUCK_TIMES: u32 = 3;
 /// The spans of the timeline: a quarter of each is to come.
 const SPANS: [(&str, &str, u64); 5] = [
     ("15m", "15 min", 900),
@@ -234,9 +233,7 @@ impl Now {
 
     fn is_stuck(&self, run: &OldRun) -> bool {
         let usual = self.usual.get(&run.schedule_id);
-        usual.is_some_and(|usual| {
-            self.clock.now.since(run.started_at) > (*usual * STUCK_TIMES).max(HOUR / 60)
-        })
+        usual.is_some_and(|usual| looks_stuck(self.clock.now.since(run.started_at), *usual))
     }
 }
 

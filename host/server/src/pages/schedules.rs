@@ -20,6 +20,7 @@ use crate::problem::ApiProblem;
 use campanile_control::records::schedule::{self, ScheduleRecord};
 use campanile_control::reports::overview::{Overview, TroubleKind};
 use campanile_control::reports::rollups::{self, RollupSpan, UnsealedLaunches};
+use campanile_control::rules::lateness::looks_stuck;
 use campanile_control::schedules::schedule_search::{ScheduleState, Search};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
@@ -347,6 +348,18 @@ impl Listed {
         Some((*took.get(last / 2)?, *took.get(last * 95 / 100)?))
     }
 
+    /// Whether a launch of it has been running for much longer than usual.
+    fn is_stuck(&self, now: Timestamp) -> bool {
+        let Some((usual, _)) = self.durations() else {
+            return false;
+        };
+        let running = self.newest.iter();
+        let mut running = running.filter(|launch| launch.status == LaunchStatus::Running);
+        running.any(|launch| {
+            (launch.started_at).is_some_and(|started_at| looks_stuck(now.since(started_at), usual))
+        })
+    }
+
     /// Returns how its launches went in the span.
     fn sum(&self) -> Rollup {
         rollups::sum(self.periods.values())
@@ -369,10 +382,11 @@ impl Listed {
     }
 
     /// Returns how urgently a person should look, the most urgent first.
-    fn rank(&self) -> u8 {
+    fn rank(&self, now: Timestamp) -> u8 {
         match self.trouble {
             Some(TroubleKind::NeverSucceeded | TroubleKind::Failing) => 0,
             Some(_) => 1,
+            None if self.is_stuck(now) => 1,
             None if self.is_paused() => 2,
             None if self.is_running => 3,
             None => 4,
@@ -383,7 +397,7 @@ impl Listed {
 fn sort_by(listed: &mut [Listed], sort: &str, now: Timestamp) {
     match sort {
         "state" => {
-            listed.sort_by_key(|one| (one.rank(), one.streak.and_then(|it| it.failing_since)))
+            listed.sort_by_key(|one| (one.rank(now), one.streak.and_then(|it| it.failing_since)))
         }
         "last" => listed.sort_by_key(|one| Reverse(one.last())),
         "slowest" => listed.sort_by_key(|one| Reverse(one.durations().map(|(_, late)| late))),
@@ -457,7 +471,7 @@ fn table(visit: &Visit, listed: &[Listed], shown: &Shown) -> Markup {
             tbody {
                 @for (place, one) in listed.iter().enumerate() {
                     @let before = place.checked_sub(1).and_then(|before| listed.get(before));
-                    @if shown.is_grouped && before.is_none_or(|before| before.package() != one.package()) { (group_row(listed, one.package())) }
+                    @if shown.is_grouped && before.is_none_or(|before| before.package() != one.package()) { (group_row(listed, one.package(), shown.clock.now)) }
                     (row(one, shown.is_grouped, shown.clock))
                 }
             }
@@ -465,13 +479,13 @@ fn table(visit: &Visit, listed: &[Listed], shown: &Shown) -> Markup {
     }
 }
 
-fn group_row(listed: &[Listed], package: &str) -> Markup {
-    html! { tr.group { td colspan="8" { (group_words(listed, package)) } } }
+fn group_row(listed: &[Listed], package: &str, now: Timestamp) -> Markup {
+    html! { tr.group { td colspan="8" { (group_words(listed, package, now)) } } }
 }
 
-fn group_words(listed: &[Listed], package: &str) -> Markup {
+fn group_words(listed: &[Listed], package: &str, now: Timestamp) -> Markup {
     let of = listed.iter().filter(|one| one.package() == package);
-    let failing = of.clone().filter(|one| one.rank() == 0).count();
+    let failing = of.clone().filter(|one| one.rank(now) == 0).count();
     html! {
         strong { (links::package(package)) } " · " (counted(of.count() as u64, "schedule"))
         @if failing > 0 { " · " span.bad-text { (failing) " failing" } }
@@ -486,7 +500,8 @@ fn row(one: &Listed, is_grouped: bool, clock: Clock) -> Markup {
         .rev()
         .map(|launch| Bar::of(launch, clock.now));
     let bars = Vec::from_iter(bars);
-    let (fails, looks) = (one.rank() == 0, matches!(one.rank(), 1 | 2));
+    let rank = one.rank(clock.now);
+    let (fails, looks) = (rank == 0, matches!(rank, 1 | 2));
     html! {
         tr.fails[fails].looks[looks] {
             td {
@@ -528,6 +543,7 @@ fn state(one: &Listed, now: Timestamp) -> Markup {
         @match (one.trouble, since) {
             (Some(TroubleKind::Failing), Some(since)) => (badge_of("bad", &format!("failing {}", rough(now.since(since))))),
             (Some(kind), _) => (parts::badge(kind.as_str())),
+            (None, _) if one.is_stuck(now) => (badge_of("warn", "stuck?")),
             (None, _) if one.is_paused() => (parts::badge("paused")),
             (None, _) if one.is_running => (parts::badge("running")),
             (None, _) if one.record.state == "ended" => (badge_of("skip", "ended")),

@@ -65,8 +65,8 @@ impl Record for PackageDetail {
 }
 
 impl Record for VersionRecord {
-    const LIST: &'static str = "digest state name version form size first_seen_at activated_at signed_by decided_at \
-        decided_by note";
+    const LIST: &'static str = "digest state name version form size first_seen_at activated_at succeeded failed signed_by \
+        decided_at decided_by note";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {

@@ -152,6 +152,8 @@ fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision
         decided_by: None,
         note: None,
         signature: None,
+        succeeded: 0,
+        failed: 0,
     }
 }
 

@@ -11,11 +11,17 @@ use campanile_control::records::package::{PackageDetail, VersionRecord};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
+use campanile_store::package_versions::Version;
 
 /// The most versions of the lane: the last ones that were active.
 const SEGMENTS_MAX: usize = 12;
 /// The least share of the lane, in percent, that has room for the name of a version.
 const NAMED_MIN: f64 = 6.0;
+
+/// The height of the lane, in pixels.
+const HEIGHT: f64 = 14.0;
+/// The space between two versions, in percent of the lane.
+const GAP: f64 = 0.15;
 
 /// The time in which a version was active.
 struct Segment<'d> {
@@ -63,7 +69,8 @@ pub(super) fn lane(detail: &PackageDetail, clock: Clock) -> Markup {
     let place = |at: Timestamp| (at.since(first.from).as_secs_f64() / whole * 100.0).min(100.0);
     let words = shown.iter().map(|segment| {
         let from = clock.short(segment.from);
-        format!("{} since {from}", name(segment.record))
+        let failed = failed(&segment.record.version);
+        format!("{} since {from}, failed: {failed}", name(segment.record))
     });
     let words = Vec::from_iter(words).join(", ");
     html! {
@@ -76,14 +83,27 @@ pub(super) fn lane(detail: &PackageDetail, clock: Clock) -> Markup {
                 svg.strip role="img" aria-label={ "Active versions: " (words) } {
                     @for segment in shown {
                         @let (left, right) = (place(segment.from), place(segment.until.unwrap_or(clock.now)));
-                        rect class=(class(segment)) x={ (format!("{left:.2}")) "%" } y="0" width={ (format!("{:.2}", (right - left - 0.15).max(0.2))) "%" } height="14" {
-                            title { (name(segment.record)) " from " (clock.whole(segment.from)) @if let Some(until) = segment.until { " to " (clock.whole(until)) } }
+                        rect class=(class(segment)) x={ (format!("{left:.2}")) "%" } y="0" width={ (format!("{:.2}", (right - left - GAP).max(0.2))) "%" } height=(HEIGHT) {
+                            title { (name(segment.record)) " from " (clock.whole(segment.from)) @if let Some(until) = segment.until { " to " (clock.whole(until)) } ", failed: " (failed(&segment.record.version)) }
                         }
                         @if right - left >= NAMED_MIN { text x={ (format!("{left:.2}")) "%" } y="28" { (name(segment.record)) } }
+                        (failed_part(segment, (left, right)))
                     }
                 }
                 @if all.len() > shown.len() { p.far { "The last " (shown.len()) " of " (counted(all.len() as u64, "version")) " that were active." } }
             }
+        }
+    }
+}
+
+/// Shows which part of the launches of a version failed: as much of the height of its segment, and at least a line.
+fn failed_part(segment: &Segment<'_>, (left, right): (f64, f64)) -> Markup {
+    let version = &segment.record.version;
+    let share = version.failed as f64 / (version.succeeded + version.failed).max(1) as f64;
+    let height = (share * HEIGHT).max(1.5);
+    html! {
+        @if version.failed > 0 {
+            rect.bad x={ (format!("{left:.2}")) "%" } y=(format!("{:.1}", HEIGHT - height)) width={ (format!("{:.2}", (right - left - GAP).max(0.2))) "%" } height=(format!("{height:.1}")) {}
         }
     }
 }
@@ -109,6 +129,7 @@ pub(super) fn table(visit: &Visit, detail: &PackageDetail, clock: Clock) -> Mark
                 tr {
                     th scope="col" { "Version" }
                     th scope="col" { "Active" }
+                    th.number scope="col" { "Failed" }
                     th.number scope="col" { "First seen" }
                     th.number scope="col" { "Size" }
                     th scope="col" { "Decision" }
@@ -151,6 +172,7 @@ fn row(
                     None => span.far { "never" },
                 }
             }
+            td.number { (failed(version)) }
             td.number.rest { (moment(version.first_seen_at, clock)) }
             td.number.rest {
                 (size_rounded(version.size_bytes.unsigned_abs()))
@@ -169,6 +191,16 @@ fn row(
             }
         }
     }
+}
+
+/// Returns how many launches of a version failed, of those that count.
+fn failed(version: &Version) -> String {
+    let ended = version.succeeded + version.failed;
+    if ended == 0 {
+        return "no launch".to_owned();
+    }
+    let share = charts::percent(version.failed, ended);
+    format!("{} of {ended} ({share})", version.failed)
 }
 
 fn state(word: &str) -> Markup {

@@ -33,7 +33,7 @@ pub(super) fn grid(visit: &Visit, listed: &[Listed], shown: &Shown) -> Markup {
             div.after { (head("success", "Success")) }
             @for (place, one) in listed.iter().enumerate() {
                 @let before = place.checked_sub(1).and_then(|before| listed.get(before));
-                @if shown.is_grouped && before.is_none_or(|before| before.package() != one.package()) { div.group { (group_words(listed, one.package())) } }
+                @if shown.is_grouped && before.is_none_or(|before| before.package() != one.package()) { div.group { (group_words(listed, one.package(), shown.clock.now)) } }
                 (row(one, &starts, shown))
             }
         }
