@@ -195,6 +195,27 @@ fn each_crate_names_every_crate_that_it_depends_on() {
     assert_none("dependencies that no source names", unused);
 }
 
+/// Tests start the program, so a fresh clone builds both. A feature that only tests turn on would have cargo compile the crate
+/// with it, and all crates above, twice.
+#[test]
+fn tests_turn_on_no_feature_of_a_dependency() {
+    let (mut built, mut tested) = (BTreeSet::new(), BTreeSet::new());
+    for package in members() {
+        for dependency in list(&package["dependencies"]) {
+            let features = match text(&dependency["kind"]).as_str() {
+                "dev" => &mut tested,
+                _ => &mut built,
+            };
+            for feature in list(&dependency["features"]) {
+                features.insert((text(&dependency["name"]), text(&feature)));
+            }
+        }
+    }
+    let only_tested = tested.difference(&built);
+    let named = only_tested.map(|(name, feature)| format!("{name}: {feature}"));
+    assert_none("features that only tests turn on", named.collect());
+}
+
 /// `cargo run` at the root needs one crate that names its program, because the tests have programs too.
 #[test]
 fn cargo_run_at_the_root_runs_campanile() {
