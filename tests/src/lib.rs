@@ -1,6 +1,6 @@
 //! Shared test support: fresh databases of both kinds, and the real program as a child process.
 //!
-//! ```ignore
+//! ```text
 //! on_both!(a_paused_schedule_is_not_due);
 //!
 //! async fn a_paused_schedule_is_not_due(test: TestDb) { … }
