@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use campanile_engine::crash::RETENTION_POINTS;
-use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::ids::LaunchKind;
 use campanile_store::launch::{self, NewLaunch};
 use campanile_store::{Decision, probe, schedules};
 use campanile_tests::{Backend, HostProcess};
@@ -72,33 +72,11 @@ pub fn insert_old(site: &Site) {
         let found = schedules::all(&mut tx).await.expect("schedules");
         let schedule = found.first().expect("a schedule");
         let slots = (0..LAUNCHES).map(|n| start.plus(Duration::from_secs(n)));
+        let revision = (schedule.state.id, schedule.state.revision);
         let skipped = slots.map(|slot| NewLaunch {
-            id: LaunchId::of(schedule.state.id, slot, LaunchKind::Schedule),
-            schedule_id: schedule.state.id,
-            schedule_revision: schedule.state.revision,
-            kind: LaunchKind::Schedule,
-            scheduled_time: slot,
-            utc_offset: 0,
-            last_scheduled_time: slot,
-            slot_count: 1,
             decision: Decision::Skipped,
             reason: Some("overlap"),
-            overlaps: None,
-            retry_of: None,
-            package: "append".to_owned(),
-            proposed: false,
-            priority: 5,
-            group_name: None,
-            run_on: None,
-            digest: None,
-            context: None,
-            args: None,
-            overlap: None,
-            backfill_id: None,
-            interval_start: slot,
-            fire_time: slot,
-            decided_by: None,
-            decided_at: slot,
+            ..NewLaunch::of_slot(revision, "append".to_owned(), (LaunchKind::Schedule, slot), slot)
         });
         let skipped: Vec<NewLaunch> = skipped.collect();
         launch::insert(&mut tx, &skipped).await.expect("launches");

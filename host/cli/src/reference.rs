@@ -207,6 +207,32 @@ fn every_variable_of_an_option_is_in_the_reference() {
     check(&Cli::command());
 }
 
+/// The commands that show no record.
+const WITHOUT_JSON: [&str; 5] = ["serve", "dev", "mcp", "completions", "man"];
+
+#[test]
+fn the_json_of_every_command_is_in_the_reference() {
+    fn check(command: &Command, name: &str, known: &BTreeSet<&str>) {
+        for below in command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+        {
+            check(
+                below,
+                format!("{name} {}", below.get_name()).trim_start(),
+                known,
+            );
+        }
+        let is_known = known.contains(name) || WITHOUT_JSON.contains(&name);
+        assert!(is_known || command.has_subcommands(), "{name}");
+    }
+    let shapes = Shapes::default().commands();
+    let known = shapes
+        .iter()
+        .filter_map(|(name, _)| name.split(" --").next());
+    check(&Cli::command(), "", &known.collect());
+}
+
 #[test]
 fn the_order_of_the_exit_codes_is_their_value() {
     let words = words_of::<output::Exit>();

@@ -68,11 +68,7 @@ mod tests {
     fn requests_nothing_and_proposes_a_schedule_of_ten_seconds() {
         let manifest = package().manifest();
         assert_eq!(manifest["schedules"], json!([{"every": "10s"}]));
-        assert_eq!(
-            manifest["requests"],
-            json!({
-                "directories": [], "env": [], "http": [], "config": [], "keyvalue": [], "sockets": [],
-            })
-        );
+        let requests = manifest["requests"].as_object().unwrap();
+        assert!(requests.values().all(|kind| *kind == json!([])));
     }
 }

@@ -1,7 +1,7 @@
 //! `why` about instants without a launch, and about a schedule without a time.
 
 use campanile_control::admin::schedule_admin;
-use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DstFold, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
@@ -357,33 +357,12 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
     let id = schedule_id(1);
     let mut tx = host.test.write().await;
     let first_revision = schedules::revision(&mut tx, id, 1).await.unwrap().unwrap();
+    let slot = (LaunchKind::Schedule, clock_time("10:10"));
     let skipped = NewLaunch {
-        id: LaunchId::of(id, clock_time("10:10"), LaunchKind::Schedule),
-        schedule_id: id,
-        schedule_revision: 1,
-        kind: LaunchKind::Schedule,
-        scheduled_time: clock_time("10:10"),
-        utc_offset: 0,
-        last_scheduled_time: clock_time("10:10"),
-        slot_count: 1,
         decision: Decision::Skipped,
         reason: Some("edited"),
-        overlaps: None,
-        retry_of: None,
-        package: "guests".to_owned(),
-        proposed: false,
-        priority: 5,
-        group_name: None,
-        run_on: None,
-        digest: None,
-        context: None,
-        args: None,
-        overlap: None,
-        backfill_id: None,
         interval_start: clock_time("10:00"),
-        fire_time: clock_time("10:10"),
-        decided_by: None,
-        decided_at: clock_time("10:12"),
+        ..NewLaunch::of_slot((id, 1), "guests".to_owned(), slot, clock_time("10:12"))
     };
     launch::insert(&mut tx, &[skipped]).await.unwrap();
     let definition = Revision {

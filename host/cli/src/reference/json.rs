@@ -17,6 +17,7 @@ use crate::output;
 use campanile_control::admin::alert_admin::{AlertDetail, TestReport};
 use campanile_control::admin::host_admin::HostReport;
 use campanile_control::admin::package_removal::RemovedPackage;
+use campanile_control::admin::schedule_admin::CursorResets;
 use campanile_control::admin::token_admin::{CreatedToken, TokenReport};
 use campanile_control::records::backfill::{BackfillRecord, CancelledBackfill, SurveyReport};
 use campanile_control::records::launch::{CancelReport, LaunchDetail, TriggerReport};
@@ -93,6 +94,8 @@ impl Shapes {
             self.one::<Vec<calendar::Day>>("schedule next --calendar"),
             self.view::<ChangeReport<'_>>("schedule pause"),
             self.view::<ChangeReport<'_>>("schedule resume"),
+            self.view::<ChangeReport<'_>>("schedule reset-cursor"),
+            self.view::<CursorResets>("schedule reset-cursor --all"),
             self.view::<ChangeReport<'_>>("schedule remove"),
             self.view::<TriggerReport>("schedule trigger"),
             self.one::<schedule::trigger::WaitReport>("schedule trigger --wait"),

@@ -167,13 +167,23 @@ impl CountLaunches {
     }
 
     async fn chosen(&self, desk: &Desk<'_>, tx: &mut Tx) -> Result<Vec<LaunchRow>, Problem> {
-        let is_filtered = self.schedule.is_some()
-            || self.kind.is_some()
-            || self.reason.is_some()
-            || self.package.is_some()
-            || self.since.is_some()
-            || self.until.is_some()
-            || !self.status.is_empty();
+        // Each field, so that none is forgotten.
+        let CountLaunches {
+            change: _,
+            ids: _,
+            schedule,
+            status,
+            kind,
+            reason,
+            package,
+            since,
+            until,
+        } = self;
+        let is_filtered = [schedule, reason, package].into_iter().any(Option::is_some)
+            || kind.is_some()
+            || since.is_some()
+            || until.is_some()
+            || !status.is_empty();
         if is_filtered {
             let message = "`ids` comes without other filters";
             return Err(Problem::new(ErrorCode::InvalidArgument, message)

@@ -397,6 +397,26 @@ fn a_description_of_too_many_values_is_refused() {
 }
 
 #[test]
+fn the_published_schema_has_every_request() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../wit/manifest.schema.json")).unwrap();
+    let published = schema["$defs"]["requests"]["properties"]
+        .as_object()
+        .unwrap();
+    let read = crate::grants::KINDS
+        .into_iter()
+        .filter(|kind| !kind.parts.is_empty());
+    let read: BTreeSet<&str> = read.map(|kind| kind.key).collect();
+    assert_eq!(
+        published
+            .keys()
+            .map(String::as_str)
+            .collect::<BTreeSet<_>>(),
+        read
+    );
+}
+
+#[test]
 fn too_many_entries_are_refused() {
     let tasks: Vec<Value> = (0..257).map(|n| json!({"id": format!("t{n}")})).collect();
     assert!(fault(json!({"tasks": tasks})).contains("257 entries"));

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use campanile_control::bounds::{Note, Text};
+use campanile_control::bounds::Text;
 use campanile_control::records::run::TaskLogs;
 
 /// A text in the arguments of a call, at most as long as the longest one with a bound of its own.
-pub(super) type ArgumentText = Text<0, { Note::CHARS_MAX }>;
+pub(super) type ArgumentText = Text<0, 2_000>;
 /// The most values of one list in the arguments of a call.
 pub(super) const VALUES_MAX: usize = 20;
 

@@ -83,7 +83,7 @@ impl Filters {
         let mut same = "campanile launch list".to_owned();
         for name in FILTERS {
             if let Some(value) = self.0.get(name) {
-                same += &format!(" --{name} {}", shell(value));
+                same += &format!(" --{} {}", name.replace('_', "-"), shell(value));
             }
         }
         same
