@@ -532,7 +532,7 @@ async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place
     site.ok([
         "schedule",
         "add",
-        "buffer_one",
+        "queue",
         "--package",
         "guests",
         "--task",
