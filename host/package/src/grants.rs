@@ -46,10 +46,8 @@ pub struct GrantKind {
     pub key: &'static str,
     /// The documentation of the keys in a sidecar: rows for [`KeyHelp::read`], without the prefix `grants.`.
     keys: &'static [&'static str],
-    /// The template of a `[[grants.KEY]]` entry, as shown to operators: the name of a part stands for the line that gives
-    /// its value, other lines are shown as they are. Empty for a kind whose grants are one list or one table.
-    entry: &'static [&'static str],
-    /// Read one `[[grants.KEY]]` entry or, if `entry` is empty, the key in the table `[grants]`.
+    layout: Layout,
+    /// Reads one `[[grants.KEY]]` entry or, if the layout is a list or a table, the key in the table `[grants]`.
     read: fn(&mut Section<'_>, &mut GrantReader<'_>) -> Result<(), Error>,
     /// Returns the texts that the database stores for each grant: its `parts`, then details that no request mentions, such
     /// as the host's path. Never the value of a secret.
@@ -62,6 +60,18 @@ pub struct GrantKind {
     pub(super) also: Option<&'static GrantKind>,
     /// Whether a launch starts without the grant, and the sandbox denies each use.
     pub(super) is_checked_at_use: bool,
+}
+
+/// How grants of a kind stand in a sidecar.
+#[derive(Debug)]
+enum Layout {
+    /// Each in a table `[[grants.KEY]]`. The template is shown to operators: the name of a part stands for the line giving its
+    /// value, other lines are shown as they are.
+    Entries(&'static [&'static str]),
+    /// All in the list `KEY` below `[grants]`.
+    List,
+    /// All in the table `[grants.KEY]`, each a name with its value.
+    Table,
 }
 
 words! {
@@ -81,7 +91,7 @@ impl GrantKind {
         name: "",
         key: "",
         keys: &[],
-        entry: &[],
+        layout: Layout::List,
         read: |_, _| Ok(()),
         record: |_| Vec::new(),
         parts: &[],
@@ -96,9 +106,9 @@ impl GrantKind {
         rows.map(|row| KeyHelp::read(&format!("grants.{row}")))
     }
 
-    /// Whether a description lists requests of this kind by name, not as objects.
+    /// Whether a sidecar has all grants of this kind in one list or table, and a description its requests by name.
     pub(super) fn is_named(&self) -> bool {
-        matches!(self.parts, [Part::Variable | Part::Name])
+        !matches!(self.layout, Layout::Entries(_))
     }
 
     /// Whether a grant that is recorded as `granted` covers a request with the parts `wanted`.
@@ -138,36 +148,39 @@ impl GrantKind {
         let quote = |text: &String| toml_string(text);
         let names = parts.iter().map(quote);
         let key = self.key;
-        if let [Part::Variable] = self.parts {
-            let names = Vec::from_iter(names).join(", ");
-            return match present {
-                Present::Nothing => format!("[grants]\n{key} = [{names}]"),
-                Present::Table => {
-                    format!("# add below [grants], which is there:\n{key} = [{names}]")
+        match self.layout {
+            Layout::List => {
+                let names = Vec::from_iter(names).join(", ");
+                match present {
+                    Present::Nothing => format!("[grants]\n{key} = [{names}]"),
+                    Present::Table => {
+                        format!("# add below [grants], which is there:\n{key} = [{names}]")
+                    }
+                    Present::List => format!("# add to the list `{key}` below [grants]: {names}"),
                 }
-                Present::List => format!("# add to the list `{key}` below [grants]: {names}"),
-            };
+            }
+            Layout::Table => {
+                let lines = names.map(|name| format!("\n{name} = \"its value\""));
+                let table = match present {
+                    Present::Nothing => format!("[grants.{key}]"),
+                    _ => format!("# add below [grants.{key}], which is there:"),
+                };
+                format!("{table}{}", lines.collect::<String>())
+            }
+            Layout::Entries(template) => {
+                let lines = template.iter().map(|line| {
+                    let mut parts = self.parts.iter().zip(parts);
+                    match parts.find(|(part, _)| part.as_str() == *line) {
+                        Some((Part::Port, port)) => format!("\n{line} = {port}"),
+                        Some((Part::Private, text)) if text.is_empty() => String::new(),
+                        Some((Part::Private, _)) => format!("\n{line} = true"),
+                        Some((_, text)) => format!("\n{line} = {}", quote(text)),
+                        None => format!("\n{line}"),
+                    }
+                });
+                format!("[[grants.{key}]]{}", lines.collect::<String>())
+            }
         }
-        if self.is_named() {
-            let lines = names.map(|name| format!("\n{name} = \"its value\""));
-            let table = match present {
-                Present::Nothing => format!("[grants.{key}]"),
-                _ => format!("# add below [grants.{key}], which is there:"),
-            };
-            return format!("{table}{}", lines.collect::<String>());
-        }
-        let mut lines = format!("[[grants.{}]]", self.key);
-        for line in self.entry {
-            let mut parts = self.parts.iter().zip(parts);
-            lines += &match parts.find(|(part, _)| part.as_str() == *line) {
-                Some((Part::Port, port)) => format!("\n{line} = {port}"),
-                Some((Part::Private, text)) if text.is_empty() => String::new(),
-                Some((Part::Private, _)) => format!("\n{line} = true"),
-                Some((_, text)) => format!("\n{line} = {}", quote(text)),
-                None => format!("\n{line}"),
-            };
-        }
-        lines
     }
 }
 
@@ -199,7 +212,7 @@ impl GrantReader<'_> {
     /// The first mistake, also a directory or a variable that this host does not have.
     pub(super) fn read(mut self, mut section: Section<'_>) -> Result<Grants, Error> {
         for kind in KINDS {
-            if kind.entry.is_empty() {
+            if kind.is_named() {
                 (kind.read)(&mut section, &mut self)?;
                 continue;
             }

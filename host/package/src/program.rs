@@ -57,7 +57,7 @@ pub(super) fn read(
     };
     let env_from_context = section.text_map("env_from_context", |name, key| {
         check_variable(name)?;
-        if grants.env.contains_key(name) || grants.secret_env.contains_key(name) {
+        if grants.sets_variable(name) {
             return Err(format!(
                 "sets {name}, which `grants` also sets: leave one out"
             ));

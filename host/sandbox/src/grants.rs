@@ -190,6 +190,11 @@ impl Grants {
         values.map(String::as_str)
     }
 
+    /// Whether a grant sets this environment variable.
+    pub fn sets_variable(&self, name: &str) -> bool {
+        self.env.contains_key(name) || self.secret_env.contains_key(name)
+    }
+
     /// Returns the names of all granted secrets.
     pub fn secret_names(&self) -> BTreeSet<&str> {
         let named = self.secrets.iter().chain(self.secret_env.values());

@@ -1,7 +1,7 @@
 //! Buckets of `wasi:keyvalue`.
 
 use super::part::{Part, is_writable};
-use super::{GrantKind, GrantReader};
+use super::{GrantKind, GrantReader, Layout};
 use crate::names::is_plain_name;
 use crate::toml_reader::{Error, Section};
 use campanile_model::namespace::in_namespace_of;
@@ -18,7 +18,7 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
         "keyvalue[].access | \"read\" or \"write\" | | | Whether the task may change the bucket.",
         "keyvalue[].namespace | text | | | The name under which the entries are stored. Packages that are granted the same namespace share it; without it, the bucket belongs to the package.",
     ],
-    entry: &["bucket", "access"],
+    layout: Layout::Entries(&["bucket", "access"]),
     read,
     record: |grants| {
         let parts = |grant: &BucketGrant| {

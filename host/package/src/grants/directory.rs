@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
-use super::{GrantKind, GrantReader, KeyFault};
+use super::{GrantKind, GrantReader, KeyFault, Layout};
 use crate::files::is_package_file;
 use crate::host_rules::{OwnPath, OwnPathKind};
 use crate::toml_reader::{Error, Section};
@@ -25,7 +25,7 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
         "directories[].max_bytes | size | unlimited | from `\"4KiB\"` | The most that the directory may hold, including what other programs put there. Each file counts its size in whole blocks of 4 KiB, each entry at least one block. Beyond it, a task's write fails with the error `quota`. Only with `access = \"write\"`.",
         "directories[].max_files | number | unlimited | 1 to 1000000 | The most files, directories and links below the directory, including those of other programs. Only with `access = \"write\"`.",
     ],
-    entry: &["host = \"/a/directory/of/this/host\"", "guest", "access"],
+    layout: Layout::Entries(&["host = \"/a/directory/of/this/host\"", "guest", "access"]),
     read,
     record: |grants| {
         let grants = grants.directories.iter();

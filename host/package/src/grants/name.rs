@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::GrantKind;
 use super::part::Part;
+use super::{GrantKind, Layout};
 use crate::host_rules::HostRules;
 use campanile_model::text::{nearest, toml_string};
 use campanile_sandbox::ENV_PREFIX;
@@ -38,6 +38,7 @@ pub(super) static CONFIG: GrantKind = GrantKind {
         Ok(())
     },
     record: |grants| names(grants.config.keys()),
+    layout: Layout::Table,
     parts: &[Part::Name],
     need: "the config key",
     also: Some(&SECRET),
@@ -85,6 +86,7 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
         })?;
         Ok(())
     },
+    layout: Layout::Table,
     record: |grants| {
         let parts = |(name, secret): (&String, &String)| vec![name.clone(), secret.clone()];
         grants.secret_env.iter().map(parts).collect()

@@ -2,7 +2,7 @@
 
 use super::name::read_secret;
 use super::part::{Part, parse_host, private_text, read_port, read_private};
-use super::{GrantKind, GrantReader};
+use super::{GrantKind, GrantReader, Layout};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
 
@@ -17,7 +17,7 @@ pub(super) static HTTP: GrantKind = GrantKind {
         "http[].methods | list of texts | | | The methods that the task may use; without it, every method.",
         "http[].signing_secret | text | | | The name of a secret of the host's configuration, with which the host signs messages of the outbox to this host, as Standard Webhooks does.",
     ],
-    entry: &["scheme", "host", "private"],
+    layout: Layout::Entries(&["scheme", "host", "private"]),
     read: read_http,
     record: |grants| {
         let parts = |grant: &HttpGrant| {
@@ -53,7 +53,7 @@ pub(super) static SOCKET: GrantKind = GrantKind {
         "sockets[].private | true or false | false | | Whether the name may also lead to addresses that are not public, as for `http[].private`.",
         "sockets[].port | number | | 1 to 65535 | The port that the task may connect to.",
     ],
-    entry: &["protocol", "host", "port", "private"],
+    layout: Layout::Entries(&["protocol", "host", "port", "private"]),
     read: read_socket,
     record: |grants| {
         let parts = |grant: &SocketGrant| {

@@ -222,9 +222,7 @@ fn is_set(call: &Call, variable: &str) -> bool {
     let Call {
         program, grants, ..
     } = call;
-    grants.env.contains_key(variable)
-        || grants.secret_env.contains_key(variable)
-        || program.env_from_context.contains_key(variable)
+    grants.sets_variable(variable) || program.env_from_context.contains_key(variable)
 }
 
 /// How serde_json's error about excessive nesting starts. It has no public kind, so a test watches for changes.
