@@ -90,7 +90,7 @@ impl<B: Backend> ServerHandler for Server<B> {
     ) -> Result<ListToolsResult, ErrorData> {
         let role = self.0.role();
         let tools = Tool::ALL.iter().filter(|tool| role.includes(tool.role()));
-        let tools = tools.map(|tool| tool.definition()).collect();
+        let tools = tools.map(|tool| tool.for_clients()).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
