@@ -315,7 +315,7 @@ impl Engine {
 
     /// Seal the rows that are old enough. It seals all of them, without pauses. Only the host that does the chores seals.
     pub async fn seal(&self, now: Timestamp) -> Result {
-        while seal::seal(&self.ctx, now).await? {}
+        while seal::seal(&self.ctx, now).await?.is_some() {}
         Ok(())
     }
 

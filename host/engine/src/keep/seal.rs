@@ -43,6 +43,10 @@ const EVENTS_MAX: usize = 1_024;
 const UNFINISHED_MAX: usize = 65_536;
 /// The pause after a seal when there is more to seal, as a multiple of the time it took: sealing takes a twentieth of a processor.
 const PAUSE: u32 = 19;
+/// The same when sealing is [`BEHIND`]: it takes a fifth. Retention removes only what's sealed, so it must not stay behind.
+const PAUSE_BEHIND: u32 = 4;
+/// How far behind sealing hurries.
+const BEHIND: Duration = Duration::from_secs(600);
 /// The least time between two rows of different moments.
 const MOMENT: Duration = Duration::from_micros(1);
 
@@ -62,36 +66,42 @@ impl Service for Sealer {
             return Ok(Next::After(INTERVAL));
         }
         let begun = Instant::now();
-        Ok(if seal(ctx, now).await? {
-            Next::After(begun.elapsed() * PAUSE)
-        } else {
-            Next::After(INTERVAL)
-        })
+        let behind = seal(ctx, now).await?;
+        Ok(Next::After(pause(begun.elapsed(), behind)))
     }
 }
 
-/// Add a seal if there is anything to seal. Return whether there is more.
-pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
+/// Returns the pause after a seal that took this long and left sealing behind by `behind`, or with nothing more to seal.
+fn pause(took: Duration, behind: Option<Duration>) -> Duration {
+    match behind {
+        None => INTERVAL,
+        Some(behind) if behind < BEHIND => took * PAUSE,
+        Some(_) => took * PAUSE_BEHIND,
+    }
+}
+
+/// Adds a seal if there is anything to seal. If there is more, returns how much later than the end of its span that goes.
+pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<Option<Duration>> {
     if !chores::are_ours(ctx) {
-        return Ok(false);
+        return Ok(None);
     }
     let mut tx = ctx.db.read().await?;
     let Some(next) = next_seal(&mut tx, now).await? else {
-        return Ok(false);
+        return Ok(None);
     };
     let rollups = ChangedRollups::read(&mut tx, &next.ended, now).await?;
     drop(tx);
     let Some(mut tx) = chores::write(ctx).await? else {
-        return Ok(false);
+        return Ok(None);
     };
     if !seals::insert(&mut tx, &next.seal).await? {
-        return Ok(false);
+        return Ok(None);
     }
     rollups.write(&mut tx).await?;
     crash::point("before_seal_commit");
     tx.commit().await?;
     crash::point("after_seal_commit");
-    Ok(next.has_more)
+    Ok(next.behind)
 }
 
 /// A seal to add.
@@ -99,8 +109,8 @@ struct NextSeal {
     seal: Seal,
     /// The launches that it covers.
     ended: Vec<FinishedLaunch>,
-    /// Whether there is more to seal than it covers.
-    has_more: bool,
+    /// If there is more to seal than it covers, how much later than the end of its span that goes.
+    behind: Option<Duration>,
 }
 
 /// Returns the first rows from `since` to before `until`, and the end of the span that they fill. They are at most `max`, or all rows
@@ -146,7 +156,8 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<NextSeal>> {
         first_rows(tx, span, EVENTS_MAX, seals::events, |event| event.at).await?;
     // With many events, the span ends before some of the launches.
     decided.retain(|launch| launch.decided_at < end);
-    let (has_more, until) = (end < until, end);
+    let behind = (end < until).then(|| until.since(end));
+    let until = end;
     let waiting = last.as_ref().map(|last| read_ids(&last.unfinished));
     let waiting = waiting.unwrap_or_default();
     if late_from.is_some() {
@@ -165,7 +176,7 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<NextSeal>> {
     let late_at = (late_from.is_some() && until < end_before).then_some(until);
     // A seal without rows records at once that the clock was set back, or that it has caught up.
     let was_late = last.as_ref().is_some_and(|last| last.late_at.is_some());
-    let is_empty = ended.is_empty() && events.is_empty() && !has_more;
+    let is_empty = ended.is_empty() && events.is_empty() && behind.is_none();
     let is_needed = !is_empty || was_late != late_at.is_some();
     if !is_needed || unfinished.len() > UNFINISHED_MAX {
         return Ok(None);
@@ -196,6 +207,19 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<NextSeal>> {
     Ok(Some(NextSeal {
         seal,
         ended,
-        has_more,
+        behind,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealing_hurries_when_it_is_ten_minutes_behind() {
+        let took = Duration::from_millis(200);
+        assert_eq!(pause(took, None), INTERVAL);
+        assert_eq!(pause(took, Some(BEHIND - MOMENT)), took * 19);
+        assert_eq!(pause(took, Some(BEHIND)), took * 4);
+    }
 }
