@@ -717,7 +717,7 @@ CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status 
 CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NOT NULL;
 -- outbox::remove_old
 CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
--- outbox::count_dead
+-- outbox::count_dead, outbox::list
 CREATE INDEX outbox_message_dead ON outbox_message (id) WHERE status = 'dead';
 
 -- An alert: one incident of a rule, about one schedule, package or host, or about the record.

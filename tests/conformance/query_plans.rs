@@ -166,6 +166,7 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
         "WITH due AS MATERIALIZED (SELECT package",
         "outbox_message_next",
     ),
+    ("WHERE status = 'dead' AND id", "outbox_message_dead"),
     ("ORDER BY scheduled_time LIMIT 500) AS n", "launch_schedule"),
 ];
 

@@ -8,6 +8,7 @@ use sqlx::FromRow;
 use super::messages::{DeadMessage, DeliveryEnd, DueMessage, deliveries};
 use super::sql::{Batch, statements};
 use super::types::{json_text, stored_json};
+use crate::Tx;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, MessageId};
 pub use campanile_model::status::MessageStatus;
@@ -110,7 +111,26 @@ deliveries! {
     dead "package AS sender, method || ' ' || url AS what"
 }
 
+macro_rules! list_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, status, package, task, launch_id, number, method, url, attempts, created_at, next_attempt_at, give_up_at,
+                finished_at, answer, error
+            FROM outbox_message WHERE ",
+            $condition,
+            " AND id < $1 AND (CAST($2 AS TEXT) IS NULL OR package = $2) ORDER BY id DESC LIMIT $3"
+        )
+    };
+}
+
 statements! {
+    const LIST: &str = list_where!("TRUE");
+    // A few among many that were delivered: a status in the text lets the database read these alone, by an index.
+    const LIST_DEAD: &str = list_where!("status = 'dead'");
+    const LIST_PENDING: &str = list_where!("status = 'pending'");
+    const LIST_DISCARDED: &str = list_where!("status = 'discarded'");
+    const LIST_DELIVERED: &str = list_where!("status = 'delivered'");
+
     /// Record messages. A message that is on record already stays as it is.
     pub async fn insert(messages: &[NewMessage<'_>]) -> () = execute_batch
         Batch::new("INSERT INTO outbox_message (id, launch_id, package, task, number, method, url, headers, body, created_at, give_up_at,
@@ -140,14 +160,6 @@ statements! {
         "UPDATE outbox_message SET status = 'discarded', next_attempt_at = NULL, finished_at = $2, host_id = NULL
         WHERE id = $1 AND status IN ('pending', 'dead')";
 
-    /// Returns the newest `limit` messages before `before`, of a status and a package if these are given, newest launch first.
-    pub async fn list(before: Option<MessageId>, status: Option<MessageStatus>, package: Option<&str>, limit: i64) -> Vec<MessageRow> = rows
-        "SELECT id, status, package, task, launch_id, number, method, url, attempts, created_at, next_attempt_at, give_up_at,
-            finished_at, answer, error
-        FROM outbox_message WHERE id < $1 AND (CAST($2 AS TEXT) IS NULL OR status = $2) AND (CAST($3 AS TEXT) IS NULL OR package = $3)
-        ORDER BY id DESC LIMIT $4"
-        => [before.unwrap_or(MessageId::LAST), status, package, limit];
-
     /// Returns a message with its content.
     pub async fn find(id: MessageId) -> Option<MessageContent> = row
         "SELECT id, status, package, task, launch_id, number, method, url, attempts, created_at, next_attempt_at, give_up_at,
@@ -166,4 +178,22 @@ statements! {
     pub async fn remove_old(before: Timestamp, limit: i64) -> u64 = execute
         "DELETE FROM outbox_message WHERE id IN (SELECT id FROM outbox_message
             WHERE status IN ('delivered', 'discarded') AND finished_at < $1 ORDER BY finished_at LIMIT $2)";
+}
+
+/// Returns the newest `limit` messages before `before`, of a status and a package if these are given, newest launch first.
+pub async fn list(
+    tx: &mut Tx,
+    before: Option<MessageId>,
+    status: Option<MessageStatus>,
+    package: Option<&str>,
+    limit: i64,
+) -> crate::Result<Vec<MessageRow>> {
+    let sql = match status {
+        None => LIST,
+        Some(MessageStatus::Dead) => LIST_DEAD,
+        Some(MessageStatus::Pending) => LIST_PENDING,
+        Some(MessageStatus::Discarded) => LIST_DISCARDED,
+        Some(MessageStatus::Delivered) => LIST_DELIVERED,
+    };
+    super::sql::rows!(tx, sql, before.unwrap_or(MessageId::LAST), package, limit)
 }
