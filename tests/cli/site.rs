@@ -320,12 +320,14 @@ pub fn stop(host: &mut HostProcess) {
 pub fn eventually<T>(look: impl Fn() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let begun = Instant::now();
         match look() {
             Ok(found) => return found,
             Err(last) if Instant::now() > deadline => {
                 panic!("no success within {PATIENCE:?}; the last state: {last}")
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            // Most looks are commands: on a busy machine they'd leave little of it to what they wait for.
+            Err(_) => std::thread::sleep(Duration::from_millis(50).max(begun.elapsed() * 3)),
         }
     }
 }
