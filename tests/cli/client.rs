@@ -86,7 +86,8 @@ fn assert_same<T: PartialEq + std::fmt::Debug>(
 
 /// Prepare a record with something of each kind. Return the host, and the id of a launch that failed.
 fn with_record(place: Place) -> (Api, String) {
-    let api = Api::start(place, "");
+    // With a longer lease, a slow host looks healthy all the time.
+    let api = Api::start(place, "[recovery]\nlease = '60s'\n");
     for (name, task) in [("a", "ok"), ("b", "fail_permanent"), ("c", "echo")] {
         api.add(name, task);
     }
@@ -493,7 +494,10 @@ async fn a_role_and_a_token_are_needed(place: Place) {
         refused.assert_refused(&[needed, "hint: ", instead]);
     }
     with(&secret, "audit verify").assert_refused(&["needs the role admin", "hint: "]);
-    with(&secret, "audit export x.json").assert_stderr("nothing is sealed yet");
+    // On a busy machine the first rows may be old enough to be sealed by now.
+    let exported = with(&secret, "audit export x.json");
+    let is_unsealed = exported.stderr.contains("nothing is sealed yet");
+    assert!(exported.code == 0 || is_unsealed, "{exported:?}");
     let server = format!("http://{}", api.address);
     for command in [
         "cron next --every 5m",

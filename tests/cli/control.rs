@@ -232,7 +232,8 @@ async fn a_launch_is_retried_and_its_end_awaited(place: Place) {
 }
 
 async fn a_run_and_the_events_are_followed(place: Place) {
-    let (site, _host) = Site::with_tasks(place, &["sleep", "progress"]);
+    let tasks = ["sleep", "sleep_until_cancelled", "progress"];
+    let (site, _host) = Site::with_tasks(place, &tasks);
     let mut events = site.command(["event", "list", "--follow", "--limit", "1"]);
     let events = HostProcess::spawn(&mut events);
     let wait_for_event = |kind: &str| {
@@ -269,11 +270,16 @@ async fn a_run_and_the_events_are_followed(place: Place) {
     );
     drop(events);
 
-    let launch = site.trigger("sleep", &json!({"ms": 1_500}));
-    site.wait_for_launch("sleep", |row| row["status"] == "running");
+    // This task runs until it is asked to end, and then succeeds.
+    let task = "sleep_until_cancelled";
+    let launch = site.trigger(task, &json!({"ms": 600_000}));
+    site.wait_for_launch(task, |row| row["status"] == "running");
     let mut follow = HostProcess::spawn(&mut site.command(["run", "logs", &launch, "--follow"]));
+    follow.stays_up(std::time::Duration::from_secs(1));
+    site.ok(["run", "cancel", &launch, "--grace", "60s"]);
     assert!(follow.wait_exit().success(), "{:?}", follow.stderr_lines());
-    assert_eq!(follow.stdout_lines()[0], "== sleep (attempt 1)");
+    let first = format!("== {task} (attempt 1)");
+    assert_eq!(follow.stdout_lines()[0], first);
     follow.wait_for_line("succeeded");
     let launch = site.trigger("sleep", &json!({"ms": 600_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
@@ -323,7 +329,8 @@ async fn a_schedules_file_disables_and_enables_a_schedule(place: Place) {
     };
     let wait_for = |expected: Value| {
         eventually(|| {
-            let shown = site.json(["schedule", "show", "hourly"]);
+            // The file is applied only once its package is loaded.
+            let shown = site.run(["schedule", "show", "hourly", "--json"]).json();
             let found = json!([shown["enabled"], shown["paused_by"], shown["revision"]]);
             (found == expected)
                 .then_some(())

@@ -99,7 +99,7 @@ async fn a_cursor_ahead_of_the_clock_is_reported_at_once_and_reset(place: Place)
     site.wait_for_launch("x", |row| {
         millis(&row["scheduled_time"]) > until + 1_000 && row["status"] == "succeeded"
     });
-    assert_eq!(site.run(["health"]).code, 0);
+    site.wait_until_healthy();
     stop(&mut host);
 }
 

@@ -17,7 +17,7 @@ async fn a_probe_of_the_older_version_is_answered_and_other_commands_are_refused
     let site = Site::new(place);
     site.copy_package("guests");
     let mut host = site.serve();
-    assert_eq!(site.run(["health"]).code, 0);
+    site.wait_until_healthy();
     site.execute(
         "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time)
             SELECT 9000, 'the future', installed_on, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1",
@@ -53,7 +53,7 @@ async fn trouble_with_the_database_is_an_issue_at_once(place: Place) {
     let mut host = site.serve();
     site.add("x", "ok", &["--every", "1s"]);
     site.wait_for_launch("x", |row| row["status"] == "succeeded");
-    assert_eq!(site.run(["health"]).code, 0);
+    site.wait_until_healthy();
     let is_shared = site.place().url.is_shared();
     let (forbid, allow) = match is_shared {
         true => (

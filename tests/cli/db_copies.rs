@@ -256,7 +256,9 @@ fn nothing_is_launched_after_a_restore_that_skips_what_was_missed() {
             let slot = millis(&launch["scheduled_time"]);
             let is_after = slot > taken_at && slot <= skipped_until;
             assert!(!is_after || launch["reason"] == "restored", "{launch}");
-            assert!(!launch["finished_at"].is_null(), "{launch}");
+            // A stopped host may leave launches of newer slots that it has not claimed.
+            let has_ended = !launch["finished_at"].is_null();
+            assert!(slot > skipped_until || has_ended, "{launch}");
         }
         let why = site.ok([
             "schedule",

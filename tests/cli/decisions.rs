@@ -339,7 +339,7 @@ async fn a_lost_key_ends_approvals_until_they_are_given_again(place: Place) {
     );
     site.assert_refused("its approval on record isn't sealed with this host's key");
     // Checking health without a server says so too.
-    let health = site.json(["health"]);
+    let health = site.wait_until_healthy();
     let notes = health["notes"].to_string();
     assert!(notes.contains(UNSEALED), "{health}");
     site.wait_for_digest("rejected", "pending_digest", "2.0.0");

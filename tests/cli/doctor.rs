@@ -3,9 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
 
-use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
+use campanile_tests::{Backend, HostProcess, PATIENCE, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
 use crate::site::{CommandOutput, Site, be_plugins_folder, list, run, stop, text};
@@ -133,8 +132,7 @@ fn a_service_manager_learns_that_the_host_is_ready_alive_and_stopping() {
         site.copy_package("hello");
         let path = site.folder().join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
-        let wait = Some(Duration::from_secs(60));
-        socket.set_read_timeout(wait).expect("a time-out");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let message = || {
             let mut bytes = [0; 256];
             let length = socket.recv(&mut bytes).expect("a message");
@@ -147,8 +145,10 @@ fn a_service_manager_learns_that_the_host_is_ready_alive_and_stopping() {
         let mut host = HostProcess::spawn(&mut command);
         assert_eq!(message(), "READY=1\nSTATUS=serving");
         let line = host.wait_for_line("serving");
+        // Only a load that takes long is left for later.
+        let is_late = |line: &String| line.contains("the host starts without it");
         assert!(
-            line.contains("packages=1"),
+            line.contains("packages=1") || host.stderr_lines().iter().any(is_late),
             "ready before its packages: {line}"
         );
         for _ in 0..3 {

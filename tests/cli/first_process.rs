@@ -55,6 +55,7 @@ async fn what_a_secrets_command_leaves_is_waited_for(place: Place) {
     }
     let mut host = HostProcess::spawn(&mut command);
     host.wait_for_line("serving");
+    host.wait_for_late_loads();
     let first = match children(host.id())[..] {
         [(first, _)] => first,
         ref others => panic!("not one process below unshare: {others:?}"),

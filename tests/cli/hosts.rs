@@ -47,7 +47,8 @@ fn events(site: &Site, kind: &str) -> Vec<(String, String)> {
 async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undone(place: Place) {
     let site = Site::new(place);
     site.copy_package("guests");
-    site.configure("[host]\nruns_max = 9\n");
+    // With a longer lease, a slow host loses no run.
+    site.configure("[host]\nruns_max = 9\n[recovery]\nlease = '60s'\n");
     let mut serving = site.serve_with(&["--name", "one"]);
     site.add("sleep", "sleep", &["--at", "2099-01-01T00:00:00Z"]);
     let shown = host(&site, "one");
@@ -176,6 +177,8 @@ async fn a_wrong_drain_is_refused(place: Place) {
 async fn another_host_takes_the_launches_of_a_drained_one() {
     let site = Site::new(fresh_place(Backend::Postgres).await);
     site.copy_package("guests");
+    // With a longer lease, a slow host loses no run to the other one.
+    site.configure("[recovery]\nlease = '60s'\n");
     let mut one = site.serve_with(&["--name", "one"]);
     let mut two = site.serve_with(&["--name", "two"]);
     site.ok(["host", "drain", "one"]);
@@ -252,12 +255,14 @@ async fn labels_of_a_schedule_are_set_in_every_way(place: Place) {
         &["--at", "2099-01-01T00:00:00Z", "--run-on", "gpu"],
     );
     for name in ["of-sidecar", "of-file", "of-flag"] {
-        let shown = site.json(["schedule", "show", name]);
-        assert_eq!(
-            shown["effective_policies"]["run_on"],
-            json!(["gpu"]),
-            "{name}"
-        );
+        // The schedules file is applied only once its package is loaded.
+        eventually(|| {
+            let shown = site.run(["schedule", "show", name, "--json"]).json();
+            match shown["effective_policies"]["run_on"] == json!(["gpu"]) {
+                true => Ok(()),
+                false => Err(format!("{shown:#}")),
+            }
+        });
     }
     site.ok(["schedule", "edit", "of-flag", "--run-on", "eu,arm"]);
     let shown = site.json(["schedule", "show", "of-flag"]);

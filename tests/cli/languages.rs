@@ -353,18 +353,11 @@ fn write_sidecars(site: &Site, sidecar: &str) {
     }
 }
 
-/// Start a host and wait until it serves. It loads all packages first, so the wait is long.
-fn serve(site: &Site) -> campanile_tests::HostProcess {
-    let host = site.start(&[]);
-    host.wait_for_line("serving");
-    host
-}
-
 #[test]
 fn each_example_runs_on_its_schedule() {
     run_empty_case(Backend::Sqlite, async |place| {
         let site = site_with_all(place, "[[schedules]]\nevery = \"2s\"\n");
-        let _host = serve(&site);
+        let _host = site.serve();
         for Example { name, .. } in examples() {
             let launch = site.wait_for_launch(name, |row| row["status"] == "succeeded");
             let run = site.run_of(&launch);
@@ -379,7 +372,7 @@ fn each_example_runs_on_its_schedule() {
 fn each_example_sees_is_recovery_after_the_host_is_killed() {
     run_empty_case(Backend::Sqlite, async |place| {
         let site = site_with_all(place, "schedules = []\n[context]\nrounds = 4000000000\n");
-        let mut host = serve(&site);
+        let mut host = site.serve();
         let mut launches = Vec::new();
         for Example { name, .. } in examples() {
             let never = ["--at", "2099-01-01T00:00:00Z"];
@@ -395,7 +388,7 @@ fn each_example_sees_is_recovery_after_the_host_is_killed() {
         host.kill();
         // The call of a task reads the context of the current sidecar.
         write_sidecars(&site, "schedules = []\n[context]\nrounds = 1\n");
-        let _host = serve(&site);
+        let _host = site.serve();
         for (Example { name, .. }, launch) in examples().iter().zip(&launches) {
             let launch = site.wait_until_ended(name, launch);
             assert_eq!(launch["status"], "succeeded", "{name}: {launch:#}");

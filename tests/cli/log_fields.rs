@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::raw;
 use crate::browser::encoded;
-use crate::site::{Site, stop, text};
+use crate::site::{Site, eventually, stop, text};
 
 on_both_empty!(
     json_lines_have_the_fields_of_runs_requests_and_deliveries,
@@ -20,7 +20,11 @@ fn serve(site: &Site, filter: &str, more: &[&str]) -> HostProcess {
     let mut command = site.command(["serve"].iter().chain(more));
     let host = HostProcess::spawn(command.env("CAMPANILE_LOG", filter));
     host.wait_for_line("serving");
-    host.wait_for_late_loads();
+    // Not every filter and format shows which packages are loaded later.
+    eventually(|| match site.run(["package", "show", "guests"]) {
+        shown if shown.code == 0 => Ok(()),
+        missing => Err(format!("{missing:?}")),
+    });
     host
 }
 

@@ -45,6 +45,9 @@ async fn every_command_prints_json_and_text(place: Place) {
         &["schedule", "pause", "hello"],
         &["schedule", "resume", "hello"],
     ] {
+        if command == ["health"] {
+            site.wait_until_healthy();
+        }
         let text = site.run(command.iter().copied());
         assert_eq!((text.code, text.stderr.as_str()), (0, ""), "{text:?}");
         assert!(!text.stdout.trim().is_empty(), "{command:?}");

@@ -209,9 +209,13 @@ async fn a_schedule_shows_a_week_and_a_year(place: Place) {
         ],
     );
     let histogram = between(&week, "How long it takes", "</section>");
-    has(
-        histogram,
-        &["p50 about 1.5 s", "1.0 s to 2.0 s: 99 launches"],
+    has(histogram, &["p50 about 1.5 s"]);
+    // On a busy machine the launch of this test may take as long as the others.
+    assert!(
+        ["99", "100"]
+            .iter()
+            .any(|count| histogram.contains(&format!("1.0 s to 2.0 s: {count} launches"))),
+        "{histogram}"
     );
     has(
         &week,

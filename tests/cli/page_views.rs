@@ -296,12 +296,14 @@ async fn a_run_is_shown_against_the_usual_duration(place: Place) {
     };
     running("slow", "no usual time yet");
     // Launches of slots count; those by hand may have another context. A host decides a slot that has come.
-    let at = Clock::system()
-        .now()
-        .plus(Duration::from_millis(1_500))
-        .to_string();
-    let soon = json!({"name": "soon", "package": "guests", "task": "sleep", "kind": "at", "expression": at, "context": {"ms": 50}});
-    api.post("/api/v1/schedules", soon);
+    // On a busy machine it may have come before the request is read.
+    let is_added = [1_500, 20_000, 120_000].into_iter().any(|ahead| {
+        let at = Clock::system().now().plus(Duration::from_millis(ahead));
+        let soon = json!({"name": "soon", "package": "guests", "task": "sleep", "kind": "at", "expression": at.to_string(), "context": {"ms": 50}});
+        let answer = api.send("POST", "/api/v1/schedules", &[], Some(&soon));
+        answer.status == 201
+    });
+    assert!(is_added, "no time was ahead");
     eventually(|| {
         match list(api.get("/api/v1/launches?schedule=soon&status=succeeded")).as_slice() {
             [] => Err("it has not launched".to_owned()),
@@ -370,9 +372,15 @@ fn two_hosts_show_the_same() {
             "/events",
             "/alerts",
         ] {
-            let [one, two] =
-                [first.page(path), at_other("GET", path, &cookie, &[]).body].map(without_time);
-            assert_eq!(one, two, "{path}");
+            // The page of the hosts also says how long each is up, and a busy machine takes its time between both.
+            eventually(|| {
+                let [one, two] =
+                    [first.page(path), at_other("GET", path, &cookie, &[]).body].map(without_time);
+                match one == two {
+                    true => Ok(()),
+                    false => Err(format!("{path}:\n{one}\n{two}")),
+                }
+            });
         }
         // What is done on one host is on the page of the other.
         at_other(

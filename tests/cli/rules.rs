@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::site::{Site, eventually, list, millis};
@@ -37,10 +37,26 @@ fn wait_for_ended(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
     })
 }
 
+/// Kill the host while a launch of the schedule runs. Return the launches, which nothing changes any more.
+#[track_caller]
+fn kill_during_launch(site: &Site, mut host: HostProcess, schedule: &str) -> Vec<Value> {
+    let is_running = |row: &Value| row["status"] == "running";
+    loop {
+        site.wait_for_launch(schedule, is_running);
+        host.kill();
+        // On a busy machine the launch may have ended before its host.
+        let rows = site.launches(schedule);
+        if rows.last().is_some_and(is_running) {
+            return rows;
+        }
+        host = site.serve();
+    }
+}
+
 async fn after_completion_waits_for_the_end_of_each_launch(place: Place) {
     let site = site(place);
     site.configure("[recovery]\ninterval = '100ms'\nmax_attempts = 1\n");
-    let mut host = site.serve();
+    let host = site.serve();
     let context = json!({"ms": 1_200}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
     let added = site.add("pause", "sleep", &rule);
@@ -50,12 +66,11 @@ async fn after_completion_waits_for_the_end_of_each_launch(place: Place) {
 
     wait_for_ended(&site, "pause", 2);
     // The schedule has no next slot while its launch runs, also after a crash of the host.
-    site.wait_for_launch("pause", |row| row["status"] == "running");
+    kill_during_launch(&site, host, "pause");
     assert_eq!(
         site.json(["schedule", "show", "pause"])["next_slot"],
         Value::Null
     );
-    host.kill();
     let _host = site.serve();
     let before = wait_for_ended(&site, "pause", 3).len();
     let rows = wait_for_ended(&site, "pause", before + 2);
@@ -84,16 +99,15 @@ async fn after_completion_waits_for_the_end_of_each_launch(place: Place) {
 async fn after_completion_counts_an_abandoned_launch_as_ended(place: Place) {
     let site = site(place);
     site.configure("[recovery]\ninterval = '100ms'\nmax_attempts = 0\n");
-    let mut host = site.serve();
+    let host = site.serve();
     let context = json!({"ms": 3_000}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
     site.add("pause", "sleep", &rule);
-    site.wait_for_launch("pause", |row| row["status"] == "running");
-    host.kill();
+    let last = kill_during_launch(&site, host, "pause").len() - 1;
     let _host = site.serve();
-    let rows = wait_for_ended(&site, "pause", 2);
-    assert_eq!(rows[0]["status"], "abandoned", "{rows:#?}");
-    let pause = millis(&rows[1]["scheduled_time"]) - millis(&rows[0]["finished_at"]);
+    let rows = wait_for_ended(&site, "pause", last + 2);
+    assert_eq!(rows[last]["status"], "abandoned", "{rows:#?}");
+    let pause = millis(&rows[last + 1]["scheduled_time"]) - millis(&rows[last]["finished_at"]);
     assert_eq!(pause, 1_000, "{rows:#?}");
 }
 
@@ -122,14 +136,15 @@ async fn after_completion_continues_after_an_edit_and_a_missing_package(place: P
     let last_end_ms = millis(&wait_for_ended(&site, "on", 3).last().expect("a row")["finished_at"]);
     site.trigger("on", &json!({}));
     site.ok(["schedule", "resume", "on"]);
-    let later = wait_for_ended(&site, "on", 5);
-    assert!(
-        later.iter().any(|row| row["kind"] == "manual"),
-        "{later:#?}"
-    );
-    let after_resume =
-        |row: &&Value| row["kind"] != "manual" && millis(&row["finished_at"]) > last_end_ms;
-    assert!(later.iter().find(after_resume).is_some(), "{later:#?}");
+    let is_manual = |row: &Value| row["kind"] == "manual";
+    let after_resume = |row: &Value| !is_manual(row) && millis(&row["finished_at"]) > last_end_ms;
+    eventually(|| {
+        let later = wait_for_ended(&site, "on", 5);
+        match later.iter().any(is_manual) && later.iter().any(after_resume) {
+            true => Ok(()),
+            false => Err(format!("{later:#?}")),
+        }
+    });
 
     // Without the package each slot is skipped, and the next slot follows the skipped one. Slots of an hour share a row.
     std::fs::remove_file(site.plugin("guests.wasm")).expect("a file");
@@ -142,8 +157,8 @@ async fn after_completion_continues_after_an_edit_and_a_missing_package(place: P
     });
     let span_ms = millis(&skipped["last_scheduled_time"]) - millis(&skipped["scheduled_time"]);
     let steps = skipped["slot_count"].as_i64().expect("a number") - 1;
-    let distance_ms = span_ms / steps;
-    assert!((1_000..3_000).contains(&distance_ms), "{skipped:#?}");
+    // A busy machine decides a slot late.
+    assert!(span_ms / steps >= 1_000, "{skipped:#?}");
     site.copy_package("guests");
     eventually(|| {
         let rows = site.launches("on");
@@ -187,7 +202,14 @@ async fn a_paused_slot_is_skipped_and_a_slot_of_a_wrong_clock_is_corrected(place
     site.add("pause", "ok", &["--after-completion", "2s"]);
     wait_for_ended(&site, "pause", 1);
     site.ok(["schedule", "pause", "pause"]);
-    let rows = wait_for_ended(&site, "pause", 1);
+    // A launch may go on after the pause began.
+    let rows = eventually(|| {
+        let rows = site.launches("pause");
+        match rows.iter().all(|row| !row["finished_at"].is_null()) {
+            true => Ok(rows),
+            false => Err(format!("{rows:#?}")),
+        }
+    });
     let last = rows.last().expect("a row");
     let due = millis(&last["finished_at"]) + 2_000;
     std::thread::sleep(Duration::from_secs(3));
@@ -217,13 +239,10 @@ async fn a_paused_slot_is_skipped_and_a_slot_of_a_wrong_clock_is_corrected(place
 async fn a_startup_launch_replaces_unfinished_startup_launches(place: Place) {
     let site = site(place);
     let mut host = site.serve();
-    let context = json!({"ms": 2_000}).to_string();
-    site.add(
-        "start",
-        "sleep",
-        &["--cron", "@reboot", "--context", &context],
-    );
-    for starts in 1..=3 {
+    let [long, short] = [600_000, 100].map(|ms| json!({"ms": ms}).to_string());
+    let rule = ["--cron", "@reboot", "--context", &long];
+    site.add("start", "sleep", &rule);
+    for starts in 1..=2 {
         host.kill();
         host = site.serve();
         eventually(|| {
@@ -234,6 +253,9 @@ async fn a_startup_launch_replaces_unfinished_startup_launches(place: Place) {
             }
         });
     }
+    host.kill();
+    site.ok(["schedule", "edit", "start", "--context", &short]);
+    let _host = site.serve();
     let rows = wait_for_ended(&site, "start", 3);
     let statuses: Vec<&Value> = rows.iter().map(|row| &row["status"]).collect();
     assert_eq!(

@@ -6,6 +6,7 @@ use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
+use crate::schedules::assert_every_second_is_decided_once;
 use crate::site::{Site, eventually, list, millis, stop, text};
 
 on_both_empty!(
@@ -138,7 +139,7 @@ async fn the_operators_definitions_take_names_from_proposals(place: Place) {
 async fn a_replaced_proposal_of_the_same_package_keeps_its_slots(place: Place) {
     let site = Site::new(place);
     propose(&site, "pack", "1s", &["tick"]);
-    let host = site.serve();
+    let _host = site.serve();
     site.wait_for_launch("tick", |row| row["status"] == "succeeded");
     let before = site.json(["schedule", "show", "tick"]);
     let add = [
@@ -160,21 +161,8 @@ async fn a_replaced_proposal_of_the_same_package_keeps_its_slots(place: Place) {
     site.wait_for_launch("tick", |row| {
         row["status"] == "succeeded" && millis(&row["scheduled_time"]) > since + 2_000
     });
-    // Each second has one launch, with none missing or doubled at the changeover.
-    let mut slots: Vec<i64> = site
-        .launches("tick")
-        .iter()
-        .map(|row| millis(&row["scheduled_time"]))
-        .collect();
-    slots.sort_unstable();
-    for pair in slots.windows(2) {
-        assert_eq!(
-            pair[1] - pair[0],
-            1_000,
-            "{slots:?}\n{}",
-            host.stderr_lines().join("\n")
-        );
-    }
+    // Each second has one decision, with none missing or doubled at the changeover.
+    assert_every_second_is_decided_once(&site.launches("tick"));
     // Operators' definitions don't yield to one another.
     site.run(add)
         .assert_refused(&["`tick` exists already", "the operator's"]);

@@ -1,7 +1,8 @@
 //! `campanile schedule` while a host serves: the host follows each change, and the launches show it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -23,6 +24,14 @@ fn site(place: Place, sidecar: &str) -> Site {
     site.copy_package("guests");
     site.sidecar("guests", sidecar);
     site
+}
+
+/// The most milliseconds until a host notices a command: two seconds, and more where a command takes long itself.
+fn noticed_within(site: &Site) -> i64 {
+    let begun = Instant::now();
+    site.json(["schedule", "list"]);
+    let took = i64::try_from(begun.elapsed().as_millis()).expect("a short time");
+    2_000 + 10 * took
 }
 
 async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
@@ -75,7 +84,10 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
     let first = site.wait_for_launch("tick", |row| row["status"] == "succeeded");
     assert_eq!(first["scheduled_time"], added["next_slot"]);
     let late = millis(&first["started_at"]) - millis(&first["scheduled_time"]);
-    assert!(late < 2_000, "noticed {late} ms after the slot");
+    assert!(
+        late < noticed_within(&site),
+        "noticed {late} ms after the slot"
+    );
 
     let triggered = site.trigger("tick", &json!({}));
     let manual = site.wait_until_ended("tick", &triggered);
@@ -84,7 +96,10 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
         (&json!("manual"), &json!("succeeded"))
     );
     let late = millis(&manual["started_at"]) - millis(&manual["scheduled_time"]);
-    assert!(late < 2_000, "a trigger was noticed after {late} ms");
+    assert!(
+        late < noticed_within(&site),
+        "a trigger was noticed after {late} ms"
+    );
 
     assert_eq!(site.ok(["schedule", "pause", "tick"]), "paused tick\n");
     site.run(["schedule", "pause", "tick"])
@@ -149,7 +164,7 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
 
 /// Assert that every second between the first and the last slot has exactly one decision.
 #[track_caller]
-fn assert_every_second_is_decided_once(rows: &[Value]) {
+pub fn assert_every_second_is_decided_once(rows: &[Value]) {
     let mut slots: Vec<i64> = rows
         .iter()
         .filter(|row| row["kind"] != "manual")
@@ -173,8 +188,11 @@ async fn slots_missed_while_no_host_served_are_caught_up_by_one_launch(place: Pl
     std::thread::sleep(Duration::from_secs(9));
 
     let _host = site.serve();
-    let caught_up = site.wait_for_launch("tick", |row| {
-        row["kind"] == "catchup" && row["status"] == "succeeded"
+    let caught_up = eventually(|| {
+        let rows = site.launches("tick");
+        let row = rows.get(before + 1);
+        let row = row.filter(|row| row["status"] == "succeeded").cloned();
+        row.ok_or_else(|| format!("{rows:#?}"))
     });
     site.wait_for_launch("tick", |row| {
         row["status"] == "succeeded"
@@ -183,24 +201,17 @@ async fn slots_missed_while_no_host_served_are_caught_up_by_one_launch(place: Pl
     site.ok(["schedule", "pause", "tick"]);
     let rows = site.launches("tick");
     assert_every_second_is_decided_once(&rows);
-    let of = |key: &str, word: &str| -> Vec<&Value> {
-        rows.iter().filter(|row| row[key] == word).collect()
+    let [range, caught_up, later @ ..] = &rows[before..] else {
+        panic!("no slot was missed: {rows:#?}")
     };
-    assert_eq!(of("kind", "catchup").len(), 1, "{rows:#?}");
-    let skipped = of("reason", "coalesced");
-    let [range] = skipped[..] else {
-        panic!("one row for all skipped slots: {rows:#?}")
-    };
-    // Late slots within the grace may have overlapped the catchup launch.
-    let overlapped = of("reason", "overlap").len();
-    assert_eq!(of("decision", "skipped").len(), 1 + overlapped, "{rows:#?}");
+    // One row has all skipped slots, and the catchup launch comes next.
+    assert_eq!(range["reason"], "coalesced", "{rows:#?}");
     assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
-    assert_eq!(rows[before], *range, "the skipped slots come first");
-    assert_eq!(
-        rows[before + 1]["id"],
-        caught_up["id"],
-        "the catchup launch comes next"
-    );
+    assert_eq!(caught_up["kind"], "catchup", "{rows:#?}");
+    // They are all that were older than the grace. A busy host may have been late again afterwards.
+    let late = |row: &Value| millis(&caught_up["decided_at"]) - millis(&row["scheduled_time"]);
+    assert!(late(caught_up) >= 5_000, "{rows:#?}");
+    assert!(later.iter().all(|row| late(row) <= 5_000), "{rows:#?}");
 }
 
 fn next_slots(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
@@ -236,8 +247,14 @@ async fn each_kind_of_rule_launches_at_the_slots_of_its_zone(place: Place) {
     let first = millis(&next_slots(&site, "grid", 1)[0]);
     let now = millis(&add("now", &["--every", "1h"])["created_at"]);
     assert!(first > now, "only future slots");
-    let soon = campanile_model::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
-    let once = add("once", &["--at", &soon]);
+    // On a busy machine the time may have passed before the command reads it.
+    let once = [2_500, 20_000, 120_000].into_iter().find_map(|ahead| {
+        let soon = Clock::system().now().micros() / 1_000 + ahead;
+        let soon = Timestamp::from_micros(soon * 1_000).to_string();
+        let output = site.run_add("once", "ok", &["--at", &soon, "--json"]);
+        (output.code == 0).then(|| (soon, output.json()))
+    });
+    let (soon, once) = once.expect("a time that is ahead");
     assert_eq!(once["next_slot"], soon.as_str());
     let launch = site.wait_for_launch("once", |row| row["status"] == "succeeded");
     assert_eq!(launch["scheduled_time"], soon.as_str());
@@ -523,10 +540,10 @@ async fn the_context_of_a_task_describes_its_launch(place: Place) {
 }
 
 async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place) {
-    const LAUNCHES: usize = 4;
+    const WAITING: usize = 3;
     let site = site(place, "");
     site.configure(
-        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n",
+        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"5s\"\ninterval = \"100ms\"\n",
     );
     let _host = site.serve();
     site.ok([
@@ -540,20 +557,25 @@ async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place
         "--at",
         "2099-01-01T00:00:00Z",
     ]);
-    for _ in 0..LAUNCHES {
-        site.trigger("queue", &json!({"ms": 2_500}));
+    // The first launch takes all capacity until the others have waited for longer than the threshold.
+    let first = site.trigger("queue", &json!({"ms": 600_000}));
+    site.wait_for_launch("queue", |row| row["status"] == "running");
+    for _ in 0..WAITING {
+        site.trigger("queue", &json!({"ms": 1_000}));
     }
+    std::thread::sleep(Duration::from_secs(6));
+    site.ok(["run", "cancel", &first, "--grace", "0s"]);
     let rows = eventually(|| {
-        let rows = site.launches("queue");
-        let ended = rows.iter().filter(|row| !row["finished_at"].is_null());
-        match ended.count() {
-            LAUNCHES => Ok(rows),
+        let mut rows = site.launches("queue");
+        rows.retain(|row| row["id"] != first.as_str() && !row["finished_at"].is_null());
+        match rows.len() {
+            WAITING => Ok(rows),
             ended => Err(format!("{ended} ended: {rows:#?}")),
         }
     });
     let waited = |row: &Value| millis(&row["started_at"]) - millis(&row["scheduled_time"]);
-    let longest = rows.iter().map(waited).max();
-    assert!(longest > Some(2_000), "no launch had to wait: {rows:#?}");
+    let shortest = rows.iter().map(waited).min();
+    assert!(shortest > Some(5_000), "a launch did not wait: {rows:#?}");
     for row in &rows {
         let run = site.run_of(row);
         assert_eq!(

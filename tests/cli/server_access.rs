@@ -165,6 +165,7 @@ async fn refused_requests_are_events_and_few(place: Place) {
     let viewer =
         text(&api.post("/api/v1/tokens", json!({"name": "v", "role": "viewer"}))["secret"]);
     let local = std::mem::replace(&mut api.token, viewer);
+    let begun = Instant::now();
     for _ in 0..30 {
         api.send("GET", "/api/v1/tokens", &[], None)
             .assert_problem(403, "needs the role admin");
@@ -177,13 +178,15 @@ async fn refused_requests_are_events_and_few(place: Place) {
         .assert_problem(401, "token");
     }
     let refused = refusals(&api, &[("principal", "v"), ("principal", "unknown client")]);
+    // One in a minute, and a busy machine takes more than a minute for these requests.
+    let most = begun.elapsed().as_secs() / 60 + 1;
     let of = |principal: &str| {
-        let mut found = refused
+        let found = refused
             .iter()
             .filter(|event| event["principal"] == principal);
-        let event = found.next().expect("an event");
-        assert!(found.next().is_none(), "{refused:#?}");
-        event
+        let found: Vec<&Value> = found.collect();
+        assert!(found.len() as u64 <= most, "{refused:#?}");
+        *found.first().expect("an event")
     };
     let of_viewer = of("v");
     assert_eq!(of_viewer["subject"], "GET /api/v1/tokens");
@@ -220,8 +223,18 @@ async fn too_many_requests_get_429_and_others_none(place: Place) {
     let (one, other) = (secret(&api, "one"), secret(&api, "other"));
     api.token = one;
     // It costs more than there ever is at once, so it waits for all.
-    assert_eq!(api.send("GET", "/api/v1/plan", &[], None).status, 200);
-    let refused = api.send("GET", "/api/v1/schedules", &[], None);
+    let plan = || api.send("GET", "/api/v1/plan", &[], None);
+    assert_eq!(plan().status, 200);
+    // At the same time: a busy machine would take longer between two requests than until all is there again.
+    let refused = eventually(|| {
+        let answers = std::thread::scope(|scope| {
+            let threads = [scope.spawn(plan), scope.spawn(plan)];
+            threads.map(|thread| thread.join().expect("an answer"))
+        });
+        let statuses = answers.each_ref().map(|answer| answer.status);
+        let refused = answers.into_iter().find(|answer| answer.status == 429);
+        refused.ok_or_else(|| format!("{statuses:?}"))
+    });
     refused.assert_problem(429, "one has sent more requests than `server.rate_limit`");
     let wait: u64 = refused
         .header("retry-after")

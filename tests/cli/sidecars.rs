@@ -103,7 +103,7 @@ async fn a_start_with_an_invalid_sidecar_uses_the_previous_one(place: Place) {
         site.wait_for_package_state("active")["grants"],
         json!([["env", "TOKEN"]])
     );
-    assert_eq!(site.json(["health"])["notes"], json!([]));
+    assert_eq!(site.wait_until_healthy()["notes"], json!([]));
     // The previous sidecar is kept by the host itself: what the database knows of it grants nothing.
     stop(&mut host);
     site.sidecar("chimes", BROKEN);
@@ -141,11 +141,7 @@ async fn an_invalid_sidecar_restores_no_removed_grant_or_package(place: Place) {
     std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
     site.sidecar("chimes", BROKEN);
     host = serve();
-    let log = host.stderr_lines().join("\n");
-    assert!(
-        log.contains("the active version cannot be restored"),
-        "{log}"
-    );
+    host.wait_for_line("the active version cannot be restored");
     site.wait_for_package_state("missing");
 }
 

@@ -33,7 +33,8 @@ async fn a_stopping_host_finishes_its_running_launches(place: Place) {
             "2099-01-01T00:00:00Z",
         ]);
         let launch = site.trigger(schedule, &json!({"ms": 2_000}));
-        site.wait_for_launch(schedule, |row| row["status"] == "running");
+        // On a busy machine it may have ended before this is read.
+        site.wait_for_launch(schedule, |row| !row["started_at"].is_null());
         host.signal(signal);
         host.wait_for_line("stopping");
         let status = host.wait_exit();

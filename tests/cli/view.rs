@@ -6,7 +6,7 @@ use std::process::Stdio;
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::site::{CommandOutput, Site, keys, list, stop, text};
+use crate::site::{CommandOutput, Site, eventually, keys, list, stop, text};
 
 on_both_empty!(
     statistics_are_shown_of_all_and_of_each_schedule,
@@ -172,11 +172,18 @@ async fn a_command_is_repeated_until_it_is_stopped(place: Place) {
 async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
     let (site, _host) = Site::with_tasks(place, &[FAILING, "sleep"]);
     site.add("soon", "ok", &["--every", "1h"]);
-    site.trigger_and_wait(FAILING);
-    let running = site.trigger("sleep", &json!({"ms": 20_000}));
+    let running = site.trigger("sleep", &json!({"ms": 600_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
 
-    let report = site.json(["top", "--once"]);
+    // On a busy machine the minute may be over before the command looks.
+    let report = eventually(|| {
+        site.trigger_and_wait(FAILING);
+        let report = site.json(["top", "--once"]);
+        match report["last_minute"]["failed"].as_i64() {
+            Some(1..) => Ok(report),
+            _ => Err(format!("{report:#}")),
+        }
+    });
     assert_eq!(
         report["hosts"].as_array().map(Vec::len),
         Some(1),
@@ -191,7 +198,9 @@ async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
         (&run["launch"], &run["schedule"]),
         (&json!(running), &json!("sleep"))
     );
-    assert!(run["age"].as_f64().is_some_and(|age| age < 60.0), "{run:#}");
+    // In seconds.
+    let age = run["age"].as_f64();
+    assert!(age.is_some_and(|age| age < 600.0), "{run:#}");
     assert_eq!(report["next"][0]["schedule"], "soon");
     assert!(
         report["next"][0]["due_in"]
@@ -199,7 +208,6 @@ async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
             .is_some_and(|s| s > 0.0)
     );
     assert_eq!(report["failures"][0]["schedule"], FAILING);
-    assert_eq!(report["last_minute"]["failed"], 1);
 
     let printed = site.ok(["top", "--once"]);
     for part in [

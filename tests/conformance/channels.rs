@@ -16,7 +16,7 @@ use campanile_tests::receiver::receiver;
 use campanile_tests::{TestDb, on_both};
 
 use crate::alerts::{host, messages, no_success, with_alerts};
-use crate::host_steps::{add, add_named, clock_time};
+use crate::host_steps::{add, add_named, clock_time, tick_all};
 use crate::serving;
 
 on_both!(
@@ -128,7 +128,7 @@ async fn a_monitor_is_told_the_start_and_the_end_of_each_run(test: TestDb) {
         add_named(&test, (number, name), package, &Policies::default()).await;
     }
     clock.advance_to(clock_time("11:00:00"));
-    engine.tick(clock_time("11:00:00")).await.unwrap();
+    tick_all(&engine, clock_time("11:00:00")).await;
     engine.send_pings().await;
     let mut heard: BTreeMap<String, Vec<String>> = BTreeMap::new();
     while let Ok(request) = received.try_recv() {

@@ -77,9 +77,16 @@ async fn statuses(test: &TestDb) -> Vec<LaunchStatus> {
     rows(test).await.iter().map(|row| row.status).collect()
 }
 
+/// A busy machine needs several transactions, as planning stops after 20 ms.
 async fn claim_at_once(engine: &Engine, now: Timestamp) -> Vec<Work> {
-    let (_, work) = engine.decide_and_claim(now).await.unwrap();
-    work
+    let mut all = Vec::new();
+    loop {
+        let (decided, work) = engine.decide_and_claim(now).await.unwrap();
+        all.extend(work);
+        if !decided.more {
+            return all;
+        }
+    }
 }
 
 async fn a_due_launch_runs_from_its_decision_on(test: TestDb) {
@@ -247,14 +254,12 @@ async fn the_next_launch_gets_the_result_of_the_last(test: TestDb) {
 async fn a_transaction_decides_no_more_schedules_than_can_start(test: TestDb) {
     let (engine, _) = start(&test, settings(40)).await;
     add(&test, 60, |_| Policies::default()).await;
-    let (decided, work) = engine.decide_and_claim(now()).await.unwrap();
-    assert_eq!(
-        (decided.decisions, work.len(), decided.more),
-        (35, 35, true)
-    );
-    // Nothing can start now. The rest is opened, so that it is on record.
-    let (decided, work_after) = engine.decide_and_claim(now()).await.unwrap();
-    assert_eq!((decided.decisions, work_after.len()), (25, 0));
+    let (decided, mut work) = engine.decide_and_claim(now()).await.unwrap();
+    // None is opened, and a slow machine may decide fewer.
+    assert_eq!((decided.decisions, decided.more), (work.len(), true));
+    // Nothing or little can start now. The rest is opened, so that it is on record.
+    work.extend(claim_at_once(&engine, now()).await);
+    assert_eq!((work.len(), rows(&test).await.len()), (35, 60));
     drop(work);
     assert_eq!(engine.claim(now()).await.unwrap().len(), 25);
 }

@@ -14,6 +14,7 @@ use campanile_store::{Decision, LaunchStatus, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{insert_schedule, schedule_id};
+use crate::host_steps::tick_all;
 use crate::serving::{self, NOOP, settings};
 
 on_both!(
@@ -162,7 +163,7 @@ impl ClockChange {
         for minute in 1..=MINUTES {
             let now = self.start().plus(Duration::from_secs(minute * 60));
             clock.advance_to(now);
-            let tick = engine.tick(now).await.unwrap();
+            let tick = tick_all(&engine, now).await;
             assert_eq!(
                 (tick.claimed, tick.finished),
                 (tick.decisions, tick.decisions)

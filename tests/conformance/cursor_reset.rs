@@ -10,7 +10,7 @@ use campanile_store::HostLock;
 use campanile_store::launch::{self, LaunchRow};
 use campanile_tests::{TestDb, on_both};
 
-use crate::host_steps::{add, add_named, clock_time};
+use crate::host_steps::{add, add_named, clock_time, tick_all};
 use crate::serving::{self, GUESTS, settings};
 
 on_both!(
@@ -48,7 +48,7 @@ async fn rows(test: &TestDb) -> Vec<LaunchRow> {
 /// Let the host work at `at`, and return how many runs ended.
 async fn tick(engine: &Engine, at: &str) -> usize {
     engine.clock().advance_to(clock_time(at));
-    engine.tick(clock_time(at)).await.unwrap().finished
+    tick_all(engine, clock_time(at)).await.finished
 }
 
 async fn a_slot_on_record_is_not_launched_again_after_a_reset(test: TestDb) {

@@ -16,7 +16,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::messages::MessageTable as _;
 use campanile_store::outbox::{self, MessageRow, MessageStatus, OutboxTable};
 use campanile_store::{FailureKind, HostLock, LaunchStatus, hosts, launch};
-use campanile_tests::{Backend, TestDb, on_both, once_package};
+use campanile_tests::{Backend, PATIENCE, TestDb, on_both, once_package};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
@@ -457,7 +457,7 @@ async fn a_delivery_ends_with_the_lease_of_its_host(test: TestDb) {
     assert!(!delivery.is_finished());
     host.clock.advance_to(clock_time("11:00:27"));
     host.engine.drop_expired();
-    let ended = tokio::time::timeout(Duration::from_secs(10), delivery).await;
+    let ended = tokio::time::timeout(PATIENCE, delivery).await;
     assert_eq!(ended.expect("the delivery is dropped").unwrap(), 1);
     // Its end is not known. It is due again when the claim of 60 s has ended.
     let message = only_message(&test).await;

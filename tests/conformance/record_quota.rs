@@ -14,7 +14,7 @@ use campanile_store::{FailureKind, LaunchStatus, Origin, launch, package_record,
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{insert_schedule, schedule_id};
-use crate::host_steps::clock_time;
+use crate::host_steps::{clock_time, tick_all};
 use crate::serving::{self, GUESTS, settings};
 
 on_both!(
@@ -91,7 +91,7 @@ async fn the_packages_of_a_namespace_fail_together(test: TestDb) {
     for minute in ["23:51:00", "23:52:00"] {
         let now = clock_time(minute);
         clock.advance_to(now);
-        assert_eq!(engine.tick(now).await.unwrap().finished, 2, "{minute}");
+        assert_eq!(tick_all(&engine, now).await.finished, 2, "{minute}");
         let newest = launch::list(&mut test.read().await, None, 2).await;
         let newest = newest.unwrap().into_iter();
         failed.extend(newest.filter_map(|launch| launch.message));
@@ -120,7 +120,7 @@ async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: Tes
     let mut now = clock_time("23:51:00");
     for expected in [2, 2, 2, 1, 1] {
         clock.advance_to(now);
-        assert_eq!(engine.tick(now).await.unwrap().finished, expected, "{now}");
+        assert_eq!(tick_all(&engine, now).await.finished, expected, "{now}");
         now = now.plus(Duration::from_secs(60));
     }
     let paused = state().await;
@@ -137,7 +137,7 @@ async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: Tes
 
     clock.advance_to(midnight);
     // The pause ends, and the slot of midnight is decided.
-    assert_eq!(engine.tick(midnight).await.unwrap().finished, 2);
+    assert_eq!(tick_all(&engine, midnight).await.finished, 2);
     assert!(state().await.enabled);
 }
 

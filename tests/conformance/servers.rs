@@ -4,7 +4,7 @@ use campanile_control::reports::health;
 use campanile_model::clock::Timestamp;
 use campanile_store::disk::DiskSigns;
 use campanile_store::{DatabaseUrl, Db, DbError, Tx, changes, probe};
-use campanile_tests::Cluster;
+use campanile_tests::{Cluster, PATIENCE};
 use std::time::{Duration, Instant};
 
 /// Run SQL on a server.
@@ -68,7 +68,7 @@ async fn set_read_only(cluster: &mut Cluster, value: &str) {
 
 /// Waits until a single-value query returns `wanted`, leaving no session open.
 async fn wait_for_rows(url: &DatabaseUrl, query: &str, wanted: &str) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     // On a busy machine, the session of a closed one would still be counted by the next.
     let db = Db::open(url).await.unwrap();
     loop {
@@ -171,7 +171,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
     assert!(matches!(refused, Some(DbError::ReadOnly(_))), "{refused:?}");
 
     set_read_only(&mut cluster, "off").await;
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     while let Err(error) = write(&db).await {
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,7 +1,6 @@
 //! The trace of a launch whose first run was lost, as a receiver of OTLP gets it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use campanile_control::settings::Settings;
 use campanile_model::clock::Clock;
@@ -11,7 +10,7 @@ use campanile_schedule::policy::Policies;
 use campanile_store::launch;
 use campanile_store::task_runs::TaskRun;
 use campanile_tests::receiver::{attribute, receiver, spans};
-use campanile_tests::{TestDb, on_both};
+use campanile_tests::{PATIENCE, TestDb, on_both};
 
 use crate::host_steps::{add, claim_one, clock_time};
 use crate::serving::{self, Guest, settings};
@@ -45,7 +44,7 @@ async fn a_recovered_launch_is_one_trace_with_its_lost_run(test: TestDb) {
     let tick = engine.tick(clock_time("11:01:00")).await.unwrap();
     assert_eq!((tick.recovered, tick.finished), (1, 1));
     assert_eq!(engine.export_traces().await, 0);
-    let request = received.recv_timeout(Duration::from_secs(10)).unwrap();
+    let request = received.recv_timeout(PATIENCE).unwrap();
     let spans = spans(&request);
     let names: BTreeMap<&[u8], &str> = spans
         .iter()

@@ -18,7 +18,7 @@ use campanile_store::schedules::Pause;
 use campanile_store::{HostLock, Origin, Tx, seals};
 use campanile_tests::{TestDb, on_both};
 
-use crate::host_steps::clock_time;
+use crate::host_steps::{clock_time, tick_all};
 use crate::serving::{self, GUESTS, settings};
 
 on_both!(
@@ -97,7 +97,7 @@ impl Scene {
         self.clock.advance_to(clock_time(time));
         let now = self.clock.now();
         self.engine.renew(now).await.unwrap();
-        self.engine.tick(now).await.unwrap();
+        tick_all(&self.engine, now).await;
         self.engine.hold_chores(now).await.unwrap();
         self.engine.seal(now).await.unwrap();
     }
@@ -367,8 +367,10 @@ async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
     let scene = Scene::new(test).await;
     scene.clock.advance_to(clock_time("11:00:00"));
     let now = scene.clock.now();
-    assert_eq!(scene.engine.decide(now).await.unwrap().decisions, 2);
+    // A busy machine may need two transactions.
+    while scene.engine.decide(now).await.unwrap().more {}
     let claimed = scene.engine.claim(now).await.unwrap();
+    assert_eq!(claimed.len(), 2);
     for minutes in [2, 4] {
         let later = now.plus(Duration::from_secs(60 * minutes));
         scene.clock.advance_to(later);

@@ -61,6 +61,12 @@ fn a_host_continues_with_a_copy_that_was_made_while_it_served() {
     db(&site, &["backup", "copy.db"]);
     let taken = now();
     site.wait_for_slots_after(taken.plus(Duration::from_secs(2)), &[&host]);
+    site.record_when("launches that the copy lacks", &[&host], |record| {
+        let mut launches = record.all_launches().filter(|launch| {
+            launch.scheduled_time > taken && launch.status == LaunchStatus::Succeeded
+        });
+        launches.nth(SCHEDULES - 1).is_some()
+    });
     host.kill();
 
     // The copy by itself: whole, and no launch without its rows.

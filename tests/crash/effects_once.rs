@@ -39,7 +39,7 @@ use campanile_tests::{Backend, HostProcess, PATIENCE, once_package};
 
 use crate::point_table::PointTable;
 use crate::receiver::Receiver;
-use crate::site::Site;
+use crate::site::{Site, now};
 
 /// The counts are those of the launch at which the host died.
 const TABLE: PointTable<3> = PointTable {
@@ -91,6 +91,7 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
         site.crash_at("after_decide_commit");
     }
     site.crash_at(point);
+    let died = now();
     receiver.bring_up();
 
     let mut host = site.start("host-1");
@@ -124,16 +125,14 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
         assert_eq!(entries[&id], "1", "the effects of {id} in its session");
         let bodies = &received[&sent[0].id.to_string()];
         assert!(bodies.iter().all(|body| *body == id), "{bodies:?}");
+        // On a busy machine, the dead host may have delivered several messages at once.
+        let is_again = bodies.len() > 1;
+        assert!(!is_again || launch.scheduled_time < died, "{launch:?}");
     }
     assert_eq!(entries["count"], succeeded.to_string());
     assert_eq!(received.len(), succeeded, "one key for each launch");
     let most = received.values().map(Vec::len).max();
-    let all: usize = received.values().map(Vec::len).sum();
     let deliveries = most.unwrap_or_default();
-    assert!(
-        all < succeeded + deliveries,
-        "only one message was delivered again: {all}"
-    );
     let crashed = launches[0];
     let of_crashed = |message: &&MessageRow| message.launch_id == crashed.id;
     [

@@ -15,8 +15,9 @@ const LOAD_SECONDS: (u64, u64) = (20, 60);
 const SCHEDULES: usize = 200;
 /// The duration of each run.
 const RUN_TIME: Duration = Duration::from_millis(300);
-const LEASE: Duration = Duration::from_secs(5);
-const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
+/// A busy machine keeps a host from renewing it for seconds.
+const LEASE: Duration = Duration::from_secs(10);
+const RECOVERY: &str = "[recovery]\nlease = \"10s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 
 #[test]
 fn the_other_host_executes_the_slots_of_a_killed_host_once() {
@@ -104,16 +105,19 @@ fn the_other_host_executes_the_slots_of_a_killed_host_once() {
 fn the_outcome_of_a_suspended_host_is_not_recorded() {
     const SHORT: u64 = 6_000;
     // Longer than the recovery can take, so that the task still sleeps when its host resumes.
-    const LONG: u64 = 30_000;
+    const LONG: u64 = 60_000;
     let site = Site::new(Backend::Postgres);
     site.configure(RECOVERY);
-    // Leaves even a busy machine time for loading the package.
-    let slot = now().plus(Duration::from_secs(8));
+    let never = "2099-01-01T00:00:00Z";
     site.install_append(&format!(
-        "[[schedules]]\nname = \"short\"\nat = \"{slot}\"\ncontext = {{ before_ms = {SHORT} }}\n\
-         [[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {{ before_ms = {LONG} }}\n"
+        "[[schedules]]\nname = \"short\"\nat = \"{never}\"\ncontext = {{ before_ms = {SHORT} }}\n\
+         [[schedules]]\nname = \"long\"\nat = \"{never}\"\ncontext = {{ before_ms = {LONG} }}\n"
     ));
     let mut suspended = site.start("suspended");
+    let begun = now();
+    for name in ["long", "short"] {
+        site.ok(&["schedule", "trigger", name]);
+    }
     let running = |name: &'static str, host: &'static str| {
         move |record: &crate::site::Record| {
             let mut runs = record.runs.iter().filter(|run| run.schedule == name);
@@ -126,6 +130,7 @@ fn the_outcome_of_a_suspended_host_is_not_recorded() {
         running("short", "suspended")(record) && running("long", "suspended")(record)
     });
     suspended.signal(Signal::STOP);
+    let stopped = now();
     let mut takes_over = site.start("takes-over");
     // The short task may have ended there before this test looks again.
     let claimed = |name: &'static str| {
@@ -137,10 +142,12 @@ fn the_outcome_of_a_suspended_host_is_not_recorded() {
     site.record_when("both are recovered", &[&takes_over], |record| {
         claimed("short")(record) && running("long", "takes-over")(record)
     });
+    // A host takes runs over when their leases end, and marks another as dead when it has itself served for as long as a lease.
+    takes_over.wait_for_line("a host died; its runs are recovered");
     // Wait until the short task's sleep is over and the long task's sleep is not.
-    let rest = Duration::from_millis(SHORT).saturating_sub(now().since(slot));
+    let rest = Duration::from_millis(SHORT).saturating_sub(now().since(stopped));
     std::thread::sleep(rest + Duration::from_millis(500));
-    let slept = now().since(slot);
+    let slept = now().since(begun);
     assert!(
         slept < Duration::from_millis(LONG),
         "too late: after {slept:?}"

@@ -238,15 +238,21 @@ fn a_crash_loop_abandons_nothing_that_never_ran_on_postgres() {
 fn crash_in_a_loop(backend: Backend) {
     const LIVES: usize = 25;
     const LIFE: Duration = Duration::from_millis(300);
+    /// After a second lost run.
+    const PAUSE: Duration = Duration::from_secs(5);
     // On a busy machine the loop takes minutes, and few schedules keep the launches few.
     const SCHEDULES: usize = 6;
     let site = Site::new(backend);
     site.configure("[host]\nruns_max = 4\n");
     site.install_schedules(SCHEDULES, "{ before_ms = 500 }");
+    let mut long_lives = 0;
     for _ in 0..LIVES {
+        let begun = Instant::now();
         let mut host = site.start("host-1");
         std::thread::sleep(LIFE);
         host.kill();
+        // On a busy machine, a host may live through the pause.
+        long_lives += usize::from(begun.elapsed() >= PAUSE);
     }
     let record = site.record();
     let mut launches = record.all_launches();
@@ -256,7 +262,8 @@ fn crash_in_a_loop(backend: Backend) {
         record.shown()
     );
     for launch in record.all_launches() {
-        assert!(record.runs_of(launch).len() <= 2, "{launch:?}");
+        let runs = record.runs_of(launch).len();
+        assert!(runs <= 2 + long_lives, "{long_lives}: {launch:?}");
     }
     assert_eq!(record.count(LaunchStatus::Abandoned), 0);
 

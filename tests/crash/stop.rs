@@ -132,8 +132,7 @@ fn a_host_stops_while_its_database_does_not_answer() {
     let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let proxy = Proxy::to(&cluster);
     let site = Site::on(proxy.url.clone());
-    let recovery = "[recovery]\nlease = \"4s\"\nrenew = \"1s\"\n";
-    let mut host = start_busy(&site, &format!("{SHORT_DRAIN}{recovery}"));
+    let mut host = start_busy(&site, SHORT_DRAIN);
     proxy.stall();
     host.wait_for_line(LOST);
     exits_with_an_error(&mut host);

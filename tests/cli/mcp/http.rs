@@ -501,14 +501,21 @@ async fn a_call_costs_what_its_route_costs(place: Place) {
     let local = std::mem::replace(&mut api.token, viewer);
     // A forecast costs 50 units, and a second has 10. It costs more than there ever is at once, so it waits for all.
     ok(&api, "plan", json!({}));
-    let error = refused(&api, "plan", json!({}));
+    // They are back after five seconds, and a busy machine may take that long for one request.
+    let mut forecasts = (0..100).map(|_| call(&api, "plan", json!({})));
+    let limited = forecasts.find(|result| result["isError"] == true);
+    let error = first_json(&limited.expect("a limit"));
+    assert_eq!(keys(&error), ["code", "error", "hint"]);
     assert_eq!(error["code"], "unavailable", "{error}");
     let message = text(&error["error"]);
     assert!(message.contains("viewer has sent more requests"), "{error}");
-    // Another message costs 1.
+    // Another message costs 1. Right after a forecast there is less.
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-    let mut answers = (0..200).map(|_| post(&api, &[ACCEPT], &message));
-    let limited = answers.find(|answer| answer.status == 429);
+    let limited = (0..100).find_map(|_| {
+        call(&api, "plan", json!({}));
+        let answer = post(&api, &[ACCEPT], &message);
+        (answer.status == 429).then_some(answer)
+    });
     let limited = limited.expect("a limit");
     limited.assert_problem(429, "viewer has sent more requests");
     assert!(limited.header("retry-after").is_some(), "{limited:?}");

@@ -70,7 +70,8 @@ pub(super) fn bars(bars: &[Bar]) -> Markup {
     }
     html! {
         @if !bars.is_empty() {
-            svg.bars viewBox="0 0 120 20" role="img" aria-label={ "Last launches: " (text) } {
+            // Few bars stand at the right of the place for all.
+            svg.bars viewBox={ (first * 4) " 0 " (BARS.saturating_sub(first) * 4) " 20" } preserveAspectRatio="xMaxYMid" role="img" aria-label={ "Last launches: " (text) } {
                 title { (text) }
                 @for (class, path) in &paths { path class=(class) d=(path) {} }
             }

@@ -26,6 +26,8 @@ const CALLS_MAX: usize = 200;
 const LISTED_MAX: usize = 50;
 /// The most characters of a name in a lane.
 const NAME_MAX: usize = 40;
+/// An axis of less than this has tenths of milliseconds.
+const SHORT: Duration = Duration::from_millis(40);
 
 /// The time that the lanes show.
 #[derive(Clone, Copy)]
@@ -275,11 +277,17 @@ fn open_lane(shown: &Shown, calls: &[&TaskCall], window: Window) -> Option<Lane>
 fn drawn(lanes: &[Lane], window: Window, usual: Option<Timestamp>) -> Markup {
     let usual = usual.filter(|at| *at < window.to).map(|at| window.x(at));
     let at = |quarter: u32| window.from.plus(window.to.since(window.from) / 4 * quarter);
+    let is_short = window.to.since(window.from) < SHORT;
     let words = |at: Timestamp| {
-        if at >= window.start {
-            span(at.since(window.start))
+        let (sign, from_start) = if at >= window.start {
+            ("", at.since(window.start))
         } else {
-            format!("−{}", span(window.start.since(at)))
+            ("−", window.start.since(at))
+        };
+        if is_short {
+            format!("{sign}{:.1} ms", from_start.as_secs_f64() * 1e3)
+        } else {
+            format!("{sign}{}", span(from_start))
         }
     };
     html! {

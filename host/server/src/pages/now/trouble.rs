@@ -18,7 +18,9 @@ use campanile_store::events::Event;
 /// The most names of a trouble, and the most lines and characters of its message.
 const NAMES_MAX: usize = 6;
 const LINES_MAX: usize = 12;
-const MESSAGE_MAX: usize = 300;
+const MESSAGE_MAX: usize = 150;
+/// With more troubles, the further lines of each are folded, so that all of them fit on a screen.
+const UNFOLDED_MAX: usize = 3;
 
 /// Shows what needs a person.
 pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
@@ -87,7 +89,12 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                     }
                 }
                 @if let Some(change) = &trouble.change { (changed(now, trouble, change)) }
-                @if !rest.is_empty() { pre tabindex="0" { @for line_ in &rest { (line(line_)) "\n" } } }
+                @if !rest.is_empty() {
+                    details open[now.overview.troubles.len() <= UNFOLDED_MAX] {
+                        summary { (counted(rest.len() as u64, "more line")) }
+                        pre tabindex="0" { @for line_ in &rest { (line(line_)) "\n" } }
+                    }
+                }
             }
             div.side {
                 (charts::bars(&bars))
@@ -143,7 +150,7 @@ fn other(class: &str, symptom: &Symptom) -> Markup {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     html! {
-        div.trouble.warn[class == "warn"] {
+        div.trouble.whole.warn[class == "warn"] {
             div {
                 p { (prose(first)) }
                 @for more in lines.take(LINES_MAX) { pre { (line(more)) } }
