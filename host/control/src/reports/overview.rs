@@ -26,6 +26,8 @@ pub const DECISIONS_MAX: i64 = 2_000;
 const STREAK_LEAST: i64 = 2;
 /// How long before the first failure a change counts as one just before.
 const CHANGED_BEFORE: Duration = Duration::from_secs(10 * 60);
+/// What a host records so soon after somebody's change of the same thing follows from it.
+const CAUSED_WITHIN: Duration = Duration::from_secs(60);
 /// The most events that are looked at for such a change, and the most troubles it's looked for.
 const CHANGES_MAX: i64 = 200;
 const EXPLAINED_MAX: usize = 10;
@@ -195,12 +197,28 @@ async fn explain(tx: &mut Tx, troubles: &mut [Trouble]) -> Result<(), DbError> {
             since.plus(Duration::from_micros(1)),
         );
         let events = seals::events(tx, from, to, CHANGES_MAX).await?;
-        trouble.change = events
+        let may_be_why = events
             .into_iter()
-            .rev()
-            .find(|event| may_be_why(event, trouble));
+            .filter(|event| may_be_why(event, trouble));
+        trouble.change = last_change(may_be_why.collect());
     }
     Ok(())
+}
+
+/// Pure: returns the last of these events. If a host recorded it by itself, what somebody did to the same subject just before says
+/// more: a version is loaded because somebody approved it.
+fn last_change(mut events: Vec<Event>) -> Option<Event> {
+    let last = events.pop()?;
+    let is_cause = |event: &Event| {
+        event.principal.is_some()
+            && event.subject == last.subject
+            && last.at.since(event.at) < CAUSED_WITHIN
+    };
+    let by_somebody = events.into_iter().rev().find(is_cause);
+    Some(match (&last.principal, by_somebody) {
+        (None, Some(cause)) => cause,
+        _ => last,
+    })
 }
 
 /// Whether what an event reports may be why schedules fail.
@@ -319,6 +337,8 @@ impl Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_model::access::Channel;
+    use campanile_model::ids::EventId;
     use uuid::Uuid;
 
     fn at(seconds: u64) -> Timestamp {
@@ -415,5 +435,35 @@ mod tests {
         // A schedule that fails anyway is no news.
         let recent = vec![launch(schedule, LaunchStatus::Failed, None); JUDGED];
         assert_eq!(unsteady(&recent, &names, &[schedule]), []);
+    }
+
+    fn event(second: u64, kind: EventKind, subject: &str, principal: Option<&str>) -> Event {
+        Event {
+            id: EventId(Uuid::from_u128(u128::from(second))),
+            at: at(second),
+            kind,
+            subject: subject.to_owned(),
+            launch_id: None,
+            detail: String::new(),
+            principal: principal.map(str::to_owned),
+            channel: Channel::Host,
+            address: None,
+            from_at: None,
+            to_at: None,
+        }
+    }
+
+    #[test]
+    fn a_change_that_a_host_made_by_itself_is_the_doing_of_who_asked_for_it_just_before() {
+        let approved = event(100, EventKind::VersionApproved, "billing", Some("ada"));
+        let loaded = event(101, EventKind::PackageLoaded, "billing", None);
+        let of_others = event(101, EventKind::VersionApproved, "web", Some("bo"));
+        let last = |events: &[&Event]| last_change(events.iter().copied().cloned().collect());
+        assert_eq!(last(&[]), None);
+        assert_eq!(last(&[&approved, &loaded]), Some(approved.clone()));
+        assert_eq!(last(&[&of_others, &loaded]), Some(loaded.clone()));
+        assert_eq!(last(&[&loaded, &of_others]), Some(of_others));
+        let later = event(200, EventKind::PackageLoaded, "billing", None);
+        assert_eq!(last(&[&approved, &later]), Some(later.clone()));
     }
 }

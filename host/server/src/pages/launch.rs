@@ -20,8 +20,9 @@ use campanile_control::records::ids;
 use campanile_control::records::launch::{LaunchDetail, next_step};
 use campanile_control::records::run::RunDetail;
 use campanile_control::reports::overview::{cause, has_failed};
+use campanile_control::rules::lateness::looks_stuck;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchKind, RunId, ShortId};
+use campanile_model::ids::{ArtifactDigest, LaunchKind, RunId, ShortId};
 use campanile_store::launch::{LaunchRow, newest_failures, with_ids};
 use campanile_store::troubles::{self, RecentLaunch};
 use campanile_store::{LaunchStatus, Tx};
@@ -58,6 +59,8 @@ struct Shown {
     before: Vec<RecentLaunch>,
     after: Vec<RecentLaunch>,
     same: SameCause,
+    /// The version of the last launch before it that succeeded, if it ran another one.
+    former: Option<ArtifactDigest>,
     filter: log::Filter,
 }
 
@@ -105,9 +108,11 @@ async fn show(
             runs.push(RunDetail::shown(&mut tx, run.clone()).await?);
         }
     }
+    let before = troubles::launches_before(&mut tx, id, slot, BEFORE_MAX).await?;
     let shown = Shown {
         clock: visit.clock(),
-        before: troubles::launches_before(&mut tx, id, slot, BEFORE_MAX).await?,
+        former: former_version(&mut tx, launch, &before).await?,
+        before,
         after: troubles::launches_after(&mut tx, id, slot, AFTER_MAX).await?,
         same: same_cause(&mut tx, launch).await?,
         runs,
@@ -132,6 +137,25 @@ async fn show(
         }
     };
     View::with_head(title, head(visit, &shown), main)
+}
+
+/// Returns the version of the last launch that succeeded before a failed one, if that's another version of its package.
+async fn former_version(
+    tx: &mut Tx,
+    launch: &LaunchRow,
+    before: &[RecentLaunch],
+) -> Result<Option<ArtifactDigest>> {
+    let success = before
+        .iter()
+        .find(|other| other.status == LaunchStatus::Succeeded);
+    let Some(success) = success.filter(|_| has_failed(launch.status)) else {
+        return Ok(None);
+    };
+    let row = with_ids(tx, &[success.id]).await?.pop();
+    let row = row.filter(|row| row.package == launch.package);
+    Ok(row
+        .and_then(|row| row.digest)
+        .filter(|digest| Some(digest) != launch.digest.as_ref()))
 }
 
 /// Counts the newest failures with the same cause as that of a launch.
@@ -232,8 +256,8 @@ fn head(visit: &Visit, shown: &Shown) -> Markup {
 fn chips(shown: &Shown) -> Markup {
     let launch = shown.launch();
     let status = launch.status.as_str();
-    let took = shown.took().map(span);
-    let words = match (launch.status, took) {
+    let took = shown.took();
+    let words = match (launch.status, took.map(span)) {
         (LaunchStatus::Open, _) => "waits for a host".to_owned(),
         (LaunchStatus::Running, Some(took)) => format!("running for {took}"),
         (LaunchStatus::Waiting, Some(took)) => format!("waits for a retry, {took} so far"),
@@ -241,6 +265,10 @@ fn chips(shown: &Shown) -> Markup {
         (_, Some(took)) if launch.finished_at.is_some() => format!("{status} after {took}"),
         _ => status.to_owned(),
     };
+    let running = took.filter(|_| launch.status == LaunchStatus::Running);
+    let is_stuck = running
+        .zip(shown.usual())
+        .is_some_and(|(took, (usual, _))| looks_stuck(took, usual));
     let calls = shown.runs.iter().flat_map(|run| &run.tasks);
     let retries = calls.filter(|call| call.row.retry_at.is_some()).count();
     let recovered = match launch.recoveries {
@@ -250,6 +278,7 @@ fn chips(shown: &Shown) -> Markup {
     };
     html! {
         (badge_of(charts::class(status), &words))
+        @if is_stuck { (badge_of("warn", "stuck?")) }
         @match retries {
             0 => "",
             1 => (badge_of("warn", "after 1 retry")),
@@ -342,6 +371,13 @@ fn problem(shown: &Shown) -> Markup {
             @if !rest.is_empty() { pre tabindex="0" { (rest) } }
             @if !note.is_empty() { p.from-host { strong { "The host notes: " } (line(note)) } }
             @if !more.is_empty() { pre.from-host tabindex="0" { (tail(more, MESSAGE_BYTES_MAX).0) } }
+            @if let Some(former) = &shown.former {
+                p {
+                    "The last launch that succeeded ran another version of " (links::package(&launch.package)) ", "
+                    code { (former.short()) } @if let Some(digest) = &launch.digest { "; this one ran " code { (digest.short()) } }
+                    ". Open the package to roll back."
+                }
+            }
             @if let Some(next) = next_step(launch) { p { "Next: " (next) "." } }
             @if shown.same.launches > 0 {
                 p {

@@ -244,8 +244,12 @@ fn verdict(visit: &Visit, now: &Now) -> Markup {
     let stuck = now.runs.iter().filter(|run| now.is_stuck(run)).count();
     let issues = Now::others(&now.symptoms.issues).count();
     let notes = Now::others(&now.symptoms.notes).count();
-    let looks = overview.troubles.len() + notes + stuck;
+    let pending = usize::from(visit.attention.pending > 0);
+    let looks = overview.troubles.len() + notes + stuck + pending;
     let signs = &now.symptoms.signs;
+    let symptoms = now.symptoms.issues.iter().chain(&now.symptoms.notes);
+    let is_drained = |symptom: &&Symptom| matches!(symptom, Symptom::HostDrained { .. });
+    let drained = symptoms.filter(is_drained).count();
     let stopped = signs.live_hosts == 0 && now.schedules > 0;
     let (class, what) = if stopped {
         ("bad", "No host serves: nothing is launched".to_owned())
@@ -306,6 +310,7 @@ fn verdict(visit: &Visit, now: &Now) -> Markup {
                     @if let Some(since) = since { "Since " (time(since, now.clock)) " (" (moment(since, now.clock)) "). " (counted(causes as u64, "cause")) ". " }
                     @if failing > 0 && rest > 0 && !stopped { "The other " (at_most(rest, COUNTED_MAX - failing as i64)) " don't keep failing. " }
                     (counted(signs.live_hosts.unsigned_abs(), "host")) @if signs.live_hosts == 1 { " serves" } @else { " serve" }
+                    @if drained > 0 { ", " (drained) " of them drained" }
                     @if now.unfinished.open > 0 { ", " (counted(now.unfinished.open.unsigned_abs(), "launch")) " waiting for a host" }
                     ". As of " (time(now.clock.now, now.clock)) "."
                 }

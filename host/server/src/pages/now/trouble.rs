@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::bodies::{IDS, TICKED};
 use super::super::charts::{self, BARS, Bar};
 use super::super::parts::{badge, badge_of, button};
-use super::super::words::{counted, line, moment, prose, short, time};
+use super::super::words::{counted, line, moment, prose, short, span, time};
 use super::super::{Visit, links};
 use super::{Now, TROUBLES_MAX, TroubleKind};
 use campanile_control::orders::alerts::SUBJECTS_MAX;
@@ -13,7 +13,8 @@ use campanile_control::orders::bulk_launches::LAUNCHES_MAX;
 use campanile_control::reports::overview::Trouble;
 use campanile_control::reports::symptom::Symptom;
 use campanile_model::ids::LaunchId;
-use campanile_store::events::Event;
+use campanile_store::events::{Event, EventKind};
+use campanile_store::stats::OldRun;
 
 /// The most names of a trouble, and the most lines and characters of its message.
 const NAMES_MAX: usize = 6;
@@ -27,7 +28,10 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
     let troubles = &now.overview.troubles;
     let issues = Now::others(&now.symptoms.issues);
     let notes = Now::others(&now.symptoms.notes);
-    let all = troubles.len() + issues.clone().count() + notes.clone().count();
+    let stuck = now.runs.iter().filter(|run| now.is_stuck(run));
+    let pending = visit.attention.pending;
+    let others = issues.clone().count() + notes.clone().count();
+    let all = troubles.len() + others + stuck.clone().count() + usize::from(pending > 0);
     let room = TROUBLES_MAX.saturating_sub(troubles.len());
     html! {
         section.card.w8 aria-labelledby="needs" {
@@ -38,6 +42,8 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
             }
             @if all == 0 { p.more { "Nothing. Each schedule's newest launch succeeded, and every host serves." } }
             @for trouble in troubles.iter().take(TROUBLES_MAX) { (part(visit, now, trouble)) }
+            @for run in stuck.take(room) { (stuck_run(now, run)) }
+            @if pending > 0 { (waiting(pending)) }
             @for symptom in issues.take(room) { (other("bad", symptom)) }
             @for symptom in notes.take(room) { (other("warn", symptom)) }
             @if all > TROUBLES_MAX { p.more { "These are the first " (TROUBLES_MAX) " of " (all) ". " a href="/schedules?state=failing" { "All that fails" } } }
@@ -102,6 +108,9 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                     @if let Some(launch) = newest {
                         @let path = links::path(&["launches", &launch.to_string()]);
                         a.button.small href={ (path) "#log" } { "Log" }
+                        @if trouble.change.as_ref().is_some_and(is_of_version) {
+                            a.button.small href=(links::path(&["packages", &trouble.package])) title="Roll back to the version before" { "Versions" }
+                        }
                         @if failures.len() == 1 { (button(visit, &path, "retry", "Run again", &[])) }
                         @else { (run_again(visit, &failures)) }
                     }
@@ -112,6 +121,47 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                         (button(visit, "/alerts", "silence", "Silence 1 h", &[("rule", "*"), ("subjects", &names(trouble)), ("for", "1h")]))
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Whether a change is one of a package's version.
+fn is_of_version(change: &Event) -> bool {
+    use EventKind as Kind;
+    matches!(
+        change.kind,
+        Kind::PackageLoaded
+            | Kind::PackageUploaded
+            | Kind::VersionApproved
+            | Kind::VersionDowngraded
+            | Kind::PackageRolledBack
+    )
+}
+
+fn stuck_run(now: &Now, run: &OldRun) -> Markup {
+    let launch = links::path(&["launches", &run.launch.to_string()]);
+    let usual = now.usual.get(&run.schedule_id);
+    html! {
+        div.trouble.warn {
+            div {
+                h3 { (links::schedule(&run.schedule)) } " " (badge_of("warn", "stuck?"))
+                p.far {
+                    "Runs for " (span(now.clock.now.since(run.started_at)))
+                    @if let Some(usual) = usual { ", usually " (span(*usual)) }
+                    @if let Some(host) = &run.host { ", on " (line(host)) }
+                }
+            }
+            div.side { div.actions { a.button.small href={ (launch) "#log" } { "Log" } a.button.small href=(launch) { "Open" } } }
+        }
+    }
+}
+
+fn waiting(pending: i64) -> Markup {
+    html! {
+        div.trouble.whole.warn {
+            div {
+                p { a href="/packages" { (counted(pending.unsigned_abs(), "version")) } @if pending == 1 { " waits" } @else { " wait" } " for approval" }
             }
         }
     }
