@@ -24,7 +24,7 @@ import { startPostgres } from "./postgres.js";
 
 const WIDTHS = [1440, 1024, 390];
 const THEMES = ["light", "dark"];
-/** The greatest height of a page at a width, in pixels; `broken` is where the last thing that needs a person ends. */
+/** The greatest height of a page at a width, in pixels; `broken` is where the last thing that's broken ends. */
 const HEIGHTS_MAX = { now: { 1440: 1_500, 390: 2_600, broken: 800 }, schedules: { 1440: 1_400, 390: 2_600 } };
 /** How long the installation may take until there's enough to see, and how often it's asked. */
 const STATE_MAX_MS = 600_000;
@@ -350,11 +350,11 @@ async function show(browser, width, theme) {
   await browser.sendDevToolsCommand("Emulation.setEmulatedMedia", { features });
 }
 
-/** Takes a picture of the whole page that is open. Returns its height, and where the last thing that needs a person ends. */
+/** Takes a picture of the whole page that is open. Returns its height, and where the last thing that's broken ends. */
 async function picture(browser, name, width, theme) {
   const [height, broken] = await browser.executeScript(`
     const end = (it) => Math.ceil(it.getBoundingClientRect().bottom + scrollY);
-    return [end(document.body), Math.max(0, ...[...document.querySelectorAll(".trouble")].map(end))];`);
+    return [end(document.body), Math.max(0, ...[...document.querySelectorAll(".trouble:not(.warn)")].map(end))];`);
   const clip = { x: 0, y: 0, width, height: Math.max(height, 200), scale: 1 };
   const { data } = await browser.sendAndGetDevToolsCommand("Page.captureScreenshot", { captureBeyondViewport: true, clip });
   writeFileSync(join(pictures, `${name}-${width}-${theme}.png`), data, "base64");
@@ -403,7 +403,7 @@ async function takePictures(server, all) {
     const [raw, zipped] = await bytes(browser, server.base, path);
     console.log([name.padEnd(22), ...[...WIDTHS.map((width) => rows[name][width]), raw, zipped].map(cell)].join(""));
   }
-  console.log(`what needs a person ends at ${rows.now.broken} px of Now, at ${WIDTHS[0]} px`);
+  console.log(`what's broken ends at ${rows.now.broken} px of Now, at ${WIDTHS[0]} px`);
   for (const [name, limits] of Object.entries(HEIGHTS_MAX)) {
     for (const [what, most] of Object.entries(limits)) {
       const height = rows[name][what];

@@ -33,18 +33,20 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
     let others = issues.clone().count() + notes.clone().count();
     let all = troubles.len() + others + stuck.clone().count() + usize::from(pending > 0);
     let room = TROUBLES_MAX.saturating_sub(troubles.len());
+    let shown = troubles.iter().take(TROUBLES_MAX);
     html! {
         section.card.w8 aria-labelledby="needs" {
             header {
                 h2 #needs { "Needs a person" }
                 @if all > 0 { (badge_of("plain", &counted(all as u64, "thing"))) }
-                span.far { "by cause, oldest first · " code { "campanile health" } }
+                span.far { "what's broken first · " code { "campanile health" } }
             }
             @if all == 0 { p.more { "Nothing. Each schedule's newest launch succeeded, and every host serves." } }
-            @for trouble in troubles.iter().take(TROUBLES_MAX) { (part(visit, now, trouble)) }
+            @for trouble in shown.clone().filter(is_bad) { (part(visit, now, trouble)) }
+            @for symptom in issues.take(room) { (other("bad", symptom)) }
+            @for trouble in shown.filter(|trouble| !is_bad(trouble)) { (part(visit, now, trouble)) }
             @for run in stuck.take(room) { (stuck_run(now, run)) }
             @if pending > 0 { (waiting(pending)) }
-            @for symptom in issues.take(room) { (other("bad", symptom)) }
             @for symptom in notes.take(room) { (other("warn", symptom)) }
             @if all > TROUBLES_MAX { p.more { "These are the first " (TROUBLES_MAX) " of " (all) ". " a href="/schedules?state=failing" { "All that fails" } } }
         }
@@ -52,10 +54,7 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
 }
 
 fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
-    let is_bad = matches!(
-        trouble.kind,
-        TroubleKind::Failing | TroubleKind::NeverSucceeded | TroubleKind::FailedOnce
-    );
+    let is_bad = is_bad(&trouble);
     let mut lines = trouble.message.lines();
     let first = lines.next().unwrap_or_default();
     let rest = Vec::from_iter(lines.take(LINES_MAX));
@@ -124,6 +123,14 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
             }
         }
     }
+}
+
+/// Whether schedules are broken, and not only to look at.
+fn is_bad(trouble: &&Trouble) -> bool {
+    matches!(
+        trouble.kind,
+        TroubleKind::Failing | TroubleKind::NeverSucceeded | TroubleKind::FailedOnce
+    )
 }
 
 /// Whether a change is one of a package's version.
