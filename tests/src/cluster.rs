@@ -65,8 +65,7 @@ rm -rf "$PG_DIR"
 /// Options of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterOptions {
-    /// Whether a commit reaches the disk, and rows are vacuumed. Off for speed, except in tests of server crashes: a test
-    /// ends before its rows need vacuuming, and the catalogs of a thousand schemas would be read again each minute.
+    /// Whether a commit reaches the disk. Off for speed, except in tests of server crashes.
     pub fsync: bool,
 }
 
@@ -122,8 +121,7 @@ impl Cluster {
                 "PG_OPTIONS",
                 format!(
                     "-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=400 \
-                     -c fsync={fsync} -c full_page_writes={fsync} \
-                     -c autovacuum={fsync} -c shared_buffers=32MB"
+                     -c fsync={fsync} -c full_page_writes={fsync} -c shared_buffers=32MB"
                 ),
             )
             .env_remove("PGDATA")

@@ -191,12 +191,15 @@ fn run_again(visit: &Visit, failures: &[LaunchId]) -> Markup {
 
 fn changed(now: &Now, trouble: &Trouble, change: &Event) -> Markup {
     let before = trouble.since.map(|since| since.since(change.at));
+    // Some details say it themselves.
+    let by = change.principal.as_ref();
+    let by = by.filter(|by| !change.detail.contains(by.as_str()));
     html! {
         p.far {
             "Changed just before: " a href="/events" { (change.kind.as_str().replace('_', " ")) } " "
             strong { (line(&change.subject)) } " " (short(&change.detail, MESSAGE_MAX)) ", "
             (time(change.at, now.clock))
-            @if let Some(by) = &change.principal { " by " (line(by)) }
+            @if let Some(by) = by { " by " (line(by)) }
             @if let Some(before) = before { ", " (super::rough(before)) " before the first failure" }
         }
     }
