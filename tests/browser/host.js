@@ -79,12 +79,13 @@ const isFirefox = process.env.BROWSER === "firefox";
 export async function start() {
   if (isFirefox) {
     const options = new firefox.Options();
-    // The second one lets a test set preferences.
-    options.addArguments("--headless", "--remote-allow-system-access");
+    options.addArguments("--headless");
     options.setPreference("widget.gtk.overlay-scrollbars.enabled", true);
     const path = process.env.FIREFOX ?? installed("firefox-esr") ?? installed("firefox");
     if (path) options.setBinary(path);
     const service = new firefox.ServiceBuilder(process.env.GECKODRIVER ?? installed("geckodriver"));
+    // Lets a test set preferences.
+    service.addArguments("--allow-system-access");
     return new Builder().forBrowser(Browser.FIREFOX).setFirefoxOptions(options).setFirefoxService(service).build();
   }
   const options = new chrome.Options();

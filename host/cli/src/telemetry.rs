@@ -147,7 +147,7 @@ fn filter(text: Option<&OsStr>, is_verbose: bool) -> Result<Filter, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use super::*;
     use tracing::Level;
@@ -166,8 +166,16 @@ mod tests {
         }
     }
 
+    /// Waits for the logs of other tests. All logs of a process share one cache of who wants which span, and that cache answers for
+    /// two logs at once with "ask both", which drops spans below the level that their filter names.
+    fn only_log() -> MutexGuard<'static, ()> {
+        static ONLY_LOG: Mutex<()> = Mutex::new(());
+        ONLY_LOG.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the log of `work` in `format`, filtered by `filter_text`.
     fn logged(format: LogFormat, filter_text: &str, work: impl FnOnce()) -> String {
+        let _only = only_log();
         let written = Written::default();
         let lines = fmt::layer()
             .without_time()
@@ -265,6 +273,7 @@ mod tests {
         let enabled = |filter_text: Option<&str>| {
             let (by_field, targets) = filter(filter_text.map(OsStr::new), false).unwrap();
             let log = tracing_subscriber::registry().with(by_field).with(targets);
+            let _only = only_log();
             let _log = log.set_default();
             [
                 tracing::enabled!(target: "campanile_engine::run", Level::DEBUG),
