@@ -480,6 +480,12 @@ async fn a_role_and_a_token_are_needed(place: Place) {
     let mut without = api.client(["schedule", "list"]);
     run_until_exit(without.env_remove("CAMPANILE_TOKEN"))
         .assert_refused(&["the request has no token", "--token or CAMPANILE_TOKEN"]);
+    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(2 << 20));
+    std::fs::write(api.site.folder().join("large.json"), large).expect("a file");
+    with(&secret, "schedule trigger a --context @large.json").assert_refused(&[
+        "the request has 2.0 MiB, and the API takes 1MiB",
+        "--database",
+    ]);
     for (command, instead) in [
         ("serve", "a host opens its database"),
         ("db status", "run it with --database"),

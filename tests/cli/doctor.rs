@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use campanile_store::disk;
 use campanile_tests::{Backend, HostProcess, PATIENCE, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
@@ -29,8 +30,10 @@ async fn doctor_finds_all_well_on_a_site_that_serves(place: Place) {
     let mut host = site.serve();
     let report = site.json(["doctor"]);
     assert_eq!(report["ok"], true, "{report:#}");
+    let is_file = site.place().backend == Backend::Sqlite;
     for name in [
         "configuration",
+        if is_file { "file" } else { "database" },
         "database",
         "clock",
         "disk",
@@ -111,6 +114,19 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
         "{said}"
     );
 
+    // The first start would have no room.
+    std::fs::remove_file(folder.join("campanile.db")).expect("a file");
+    let reserve = "[host]\ndisk_reserve = '1TiB'\n";
+    std::fs::write(folder.join("campanile.toml"), reserve).expect("a file");
+    let (_, report) = doctor(folder);
+    let has_room = disk::free_bytes(folder).expect("a disk") >= 1 << 40;
+    let (state, said) = check(&report, "disk");
+    assert!(
+        has_room || state == "failed" && said.contains("`disk_reserve` of 1.0 TiB"),
+        "{said}"
+    );
+    std::fs::remove_file(folder.join("campanile.toml")).expect("a file");
+
     std::fs::write(folder.join("campanile.db"), "of another program").expect("a file");
     let (_, report) = doctor(folder);
     assert_eq!(check(&report, "database").0, "failed", "{report:#}");
@@ -123,6 +139,29 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
         state == "failed" && said.contains("did you mean `plugins`?"),
         "{said}"
     );
+}
+
+/// `serve` would end as soon as it reads the damaged part.
+#[test]
+fn doctor_finds_damage_in_the_middle_of_a_file() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let site = Site::new(place);
+        site.copy_package("hello");
+        let mut host = site.serve();
+        stop(&mut host);
+        let path = site.folder().join("campanile.db");
+        let mut bytes = std::fs::read(&path).expect("the database");
+        let middle = bytes.len() / 4096 / 2 * 4096;
+        bytes[middle..middle + 8 * 4096].fill(0xa5);
+        std::fs::write(&path, bytes).expect("the database");
+        let (output, report) = doctor(site.folder());
+        assert_eq!(output.code, 1, "{output:?}");
+        let (state, said) = check(&report, "file");
+        assert!(
+            state == "failed" && said.contains("damaged") && said.contains("db restore"),
+            "{said}"
+        );
+    });
 }
 
 #[test]

@@ -206,8 +206,8 @@ fn a_flag_that_cannot_be_granted_is_refused() {
     let large = fs::File::create(root.join("large")).expect("a file");
     large.set_len((16 << 20) + 1).expect("a file with holes");
     for (flag, value, expected) in [
-        ("--dir", "plugins::/p", "which contains the plugins folder"),
-        ("--dir", ".::/all", "which contains the plugins folder"),
+        ("--dir", "plugins::/p", "contains the plugins folder"),
+        ("--dir", ".::/all", "contains the plugins folder"),
         ("--dir", "db::/db", "which overlaps the database"),
         ("--dir", "link::/db", "which overlaps the database"),
         (

@@ -221,6 +221,11 @@ async fn schedule_check_compares_a_file_without_applying_it(place: Place) {
         std::fs::write(site.folder().join("new.toml"), text).expect("a file");
     };
     let check = || site.run(["schedule", "check", "new.toml"]);
+    // A host refuses such a file.
+    write(&format!("{one}# {}\n", "x".repeat(4 << 20)));
+    check().assert_refused(&["new.toml", "it is larger than 4MiB"]);
+    site.run(["schedule", "reconcile", "new.toml"])
+        .assert_refused(&["it is larger than 4MiB"]);
     let three = schedule("three", "cron = '@daily'\ntimezone = 'Europe/Rome'");
     let other = schedule("one", "every = '2h'\njitter = '1m'");
     write(&format!("{other}{three}"));

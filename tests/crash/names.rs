@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use campanile_store::RunStatus;
+use campanile_store::events::{self, EventKind};
 use campanile_tests::{Cluster, HostProcess};
 use rustix::process::Signal;
 
@@ -30,7 +31,7 @@ fn hosts_go_on_after_a_reset_that_the_server_does_not_see() {
         site.wait_for_slots_after(now().plus(Duration::from_secs(1)), &[one, two]);
     }
     for host in &hosts {
-        host.wait_for_line("the connection that locked this host's name broke");
+        host.wait_for_line("the server still keeps this host's name locked");
     }
     let [one, two] = &hosts;
     let record = site.pause_and_finish(&[one, two]);
@@ -122,6 +123,15 @@ fn a_process_whose_name_was_taken_while_it_was_suspended_stops() {
     assert!(second.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);
     assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    // Only the one that had the name to the end has stopped, by the record.
+    let stops = site.with_db(|db| async move {
+        let mut tx = db.read().await.expect("a transaction");
+        let all = events::list(&mut tx, None, 1_000).await.expect("events");
+        all.iter()
+            .filter(|event| event.kind == EventKind::HostStopped)
+            .count()
+    });
+    assert_eq!(stops, 1);
 }
 
 /// A second process of the same name waits for it, and gets the lock first when all connections break.

@@ -25,7 +25,9 @@ pub(crate) use address::Address;
 use campanile_control::order::{Endpoint, Order};
 use campanile_control::problem::Problem;
 use campanile_control::question::{Page, Question, parameters};
+use campanile_model::text::{size_rounded, size_text};
 use campanile_model::trace_context::{TRACEPARENT, TraceContext};
+use campanile_server::BODY_BYTES_MAX;
 pub(crate) use events::Events;
 pub(crate) use given::{Given, given};
 
@@ -213,6 +215,15 @@ impl Call<'_> {
     fn body(mut self, body: &impl Serialize) -> Result<Self> {
         let json = serde_json::to_vec(body)
             .map_err(|error| failed!("the request cannot be written as JSON: {error}"))?;
+        // A server that refuses a body closes the connection while it's being written.
+        if json.len() > BODY_BYTES_MAX {
+            let (has, may) = (
+                size_rounded(json.len() as u64),
+                size_text(BODY_BYTES_MAX as u64),
+            );
+            return Err(refused!("the request has {has}, and the API takes {may}")
+                .hint("pass less, or run the command with --database where the database can be reached"));
+        }
         self.body = Some(json);
         Ok(self.header(CONTENT_TYPE, "application/json".to_owned()))
     }

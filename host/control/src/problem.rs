@@ -133,7 +133,7 @@ impl From<ScheduleError> for Problem {
             | E::Unreadable { .. }
             | E::ManySkips(..)
             | E::Refused(_) => ErrorCode::Refused,
-            E::Name(_)
+            E::Name { .. }
             | E::Invalid(_)
             | E::Past(_)
             | E::NothingAhead

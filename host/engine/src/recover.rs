@@ -19,6 +19,7 @@ use campanile_control::rules::recovery_rules::{
 };
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::text::counted;
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::launch::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Tx, hosts, packages, schedules};
@@ -223,12 +224,13 @@ async fn recover_orphans(
     Ok((done, news))
 }
 
-/// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
+/// Ends this incarnation of the host, recovering the runs `left` that it dropped when it stopped. Returns how many, and records that the
+/// host stopped: unless the record says already that it ended, since another process has its name.
 pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     let handed_back = uncalled::hand_back(ctx, &mut tx, now).await?;
     // The host ends first: that makes its runs orphans.
-    hosts::end(&mut tx, ctx.host, now).await?;
+    let has_ended = hosts::end(&mut tx, ctx.host, now).await?;
     let retry_before = now.minus(ctx.settings.recovery.age_max);
     let mut orphans = launch::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
     orphans
@@ -240,10 +242,16 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     } else {
         forget_packages(&mut tx, now).await?;
     }
+    let runs = done.reopened + handed_back.runs();
+    if has_ended {
+        let detail = format!("handed back {}", counted(runs, "run"));
+        events::record(&mut tx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
+    }
     tx.commit().await?;
     ctx.launch_log.recovered(&news.events);
     traces::note_ended(ctx, news.ended);
-    Ok(done.reopened + handed_back.note(ctx))
+    handed_back.note(ctx);
+    Ok(runs)
 }
 
 /// Forgets which packages ended hosts had in their folders. A package that no live host has is missing.

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::clock::Timestamp;
 use bytesize::ByteSize;
 
 /// The longest error text, in bytes. Errors may be quoting keys, names or imports of any length.
@@ -122,6 +123,39 @@ pub fn size_within(text: &str, least: u64, most: u64) -> Result<u64, String> {
 /// A duration as [`duration`] reads it, such as `5m`.
 pub fn duration_text(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
+}
+
+/// Returns a span such as `1 h 5 min`, in at most two units.
+pub fn span(span: Duration) -> String {
+    let (seconds, millis) = (span.as_secs(), span.as_millis());
+    match seconds {
+        0 => format!("{millis} ms"),
+        1..10 => format!("{:.1} s", span.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// Returns a span in its larger unit alone, as far as that says enough: `42 s`, `5 min`, `1 h 5 min`, `2 d 3 h`.
+pub fn rough(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0 => "1 s".to_owned(),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        _ => span(length),
+    }
+}
+
+/// Returns how far a time is from `now`: `in 5 min`, or `2 h 3 min ago`.
+pub fn distance(at: Timestamp, now: Timestamp) -> String {
+    if at > now {
+        format!("in {}", rough(at.since(now)))
+    } else {
+        format!("{} ago", rough(now.since(at)))
+    }
 }
 
 /// A number of bytes in the greatest unit that gives a whole number, such as `64MiB`.
@@ -257,6 +291,21 @@ pub fn shell(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_has_two_units_at_most() {
+        for (millis, expected) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_500, "1.5 s"),
+            (59_000, "59 s"),
+            (61_000, "1 min 1 s"),
+            (3_660_000, "1 h 1 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), expected);
+        }
+    }
 
     #[test]
     fn one_thing_has_no_plural() {

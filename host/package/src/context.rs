@@ -2,6 +2,7 @@
 
 use campanile_model::json_depth::{self, TooDeep};
 use campanile_model::json_text::{JsonObject, JsonText, text_of};
+use campanile_model::text::{size_rounded, size_text};
 
 /// The keys that the host adds to every context.
 pub const RESERVED: [&str; 15] = [
@@ -29,14 +30,38 @@ pub enum ContextFault {
     Reserved(&'static str),
     #[error("the context {0}; make it flatter, or pass its deep part as a text")]
     TooDeep(#[from] TooDeep),
+    #[error("the context has {}, and may have {}; pass large data in a file or a bucket", size_rounded(*.0), size_text(BYTES_MAX))]
+    TooLarge(u64),
+    #[error(
+        "the context holds a NUL character, written `\\u0000`, which no argument can hold; encode it, such as in Base64"
+    )]
+    Nul,
 }
+
+/// The largest context that a person or a file may give, as JSON without spaces.
+pub const BYTES_MAX: u64 = 16 << 20;
 
 /// Check the context of a schedule, a sidecar or a trigger.
 ///
 /// Only the top level is reserved; below it every name is allowed.
 pub fn check(context: &JsonObject) -> Result<(), ContextFault> {
     check_keys(|key| context.contains_key(key))?;
-    Ok(json_depth::check(text_of(context).as_bytes())?)
+    let text = text_of(context);
+    if text.len() as u64 > BYTES_MAX {
+        return Err(ContextFault::TooLarge(text.len() as u64));
+    }
+    if has_nul(&text) {
+        return Err(ContextFault::Nul);
+    }
+    Ok(json_depth::check(text.as_bytes())?)
+}
+
+/// Whether JSON text has an escaped NUL character. A backslash that is itself escaped begins none.
+fn has_nul(json: &str) -> bool {
+    json.match_indices("\\u0000").any(|(at, _)| {
+        let before = json.as_bytes()[..at].iter().rev();
+        before.take_while(|byte| **byte == b'\\').count() % 2 == 0
+    })
 }
 
 /// Check the keys of a context, whatever holds them; `is_set` says whether the context sets a key.
@@ -100,6 +125,24 @@ mod tests {
         assert_eq!(check(&map(json!({"a": nested(JSON_DEPTH_MAX)}))), Ok(()));
         let deep = map(json!({"a": nested(JSON_DEPTH_MAX + 1)}));
         assert_eq!(check(&deep), Err(ContextFault::TooDeep(TooDeep)));
+    }
+
+    #[test]
+    fn a_context_that_is_too_large_or_has_a_nul_is_refused() {
+        let long = "x".repeat(BYTES_MAX as usize);
+        let fault = check(&map(json!({"a": long}))).unwrap_err();
+        assert_eq!(
+            fault.to_string(),
+            "the context has 16.0 MiB, and may have 16MiB; pass large data in a file or a bucket"
+        );
+        for nul in [
+            json!({"a": "\0"}),
+            json!({"a": [{"b\0": 1}]}),
+            json!({"a": "\\\0"}),
+        ] {
+            assert_eq!(check(&map(nul)), Err(ContextFault::Nul));
+        }
+        assert_eq!(check(&map(json!({"a": "\\u0000"}))), Ok(()));
     }
 
     #[test]

@@ -161,7 +161,10 @@ fn read_unchanged(path: &Path, stamp: Stamp) -> io::Result<Option<Vec<u8>>> {
     Ok(is_whole.then_some(bytes))
 }
 
-/// Returns the text of the file at `path`; `None` when there is no file.
+/// The largest configuration and the largest schedules file that are read.
+pub const TEXT_BYTES_MAX: u64 = 4 << 20;
+
+/// Returns the text of the file at `path`, at most [`TEXT_BYTES_MAX`]; `None` when there is no file.
 ///
 /// # Errors
 /// A sentence that says why there is no text.
@@ -169,7 +172,7 @@ pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     let Some(state) = inspect(path) else {
         return Ok(None);
     };
-    read_text_with(path, state?).map(Some)
+    read_text_with(path, state?.of_at_most(TEXT_BYTES_MAX)?).map(Some)
 }
 
 /// Returns the text of the file at `path`, which has `stamp`; the error is a sentence.

@@ -61,6 +61,13 @@ words! {
     }
 }
 
+impl OwnPathKind {
+    /// Whether a directory with such a path may be granted for reading.
+    pub(crate) fn may_be_read(self) -> bool {
+        !matches!(self, OwnPathKind::SecretFile | OwnPathKind::State)
+    }
+}
+
 /// A path that the host uses. What changes its content changes what the host does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPath {

@@ -58,7 +58,7 @@ pub fn schedule_name_fault(name: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "is {name:?}, which cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`, but not `.` or `..` alone, and before them `@NAMESPACE/` in a namespace"
+        "cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} ASCII letters, digits, `.`, `_` or `-`, but not `.` or `..` alone, and before them `@NAMESPACE/` in a namespace"
     ))
 }
 

@@ -15,9 +15,6 @@ use campanile_sandbox::Template;
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
-/// The largest schedules file that is read.
-pub const FILE_BYTES_MAX: u64 = 4 << 20;
-
 /// Read the schedules file, whose content is `text`; errors name it `shown`.
 ///
 /// # Errors
@@ -71,7 +68,7 @@ pub(super) fn read_name(
         return Ok(None);
     };
     if let Some(fault) = schedule_name_fault(&name) {
-        return Err(section.error("name", fault));
+        return Err(section.error("name", format_args!("is {name:?}, which {fault}")));
     }
     let name = package.map_or_else(|| name.clone(), |package| named_for(package, &name));
     if let Some(fault) = package.and_then(|package| namespace_of_schedule_fault(&name, package)) {

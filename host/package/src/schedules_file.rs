@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::files::{self, FileState, off_thread};
-use super::schedule_reader::FILE_BYTES_MAX;
+use super::files::{self, FileState, TEXT_BYTES_MAX, off_thread};
 
 /// How long the file must stay unchanged before it is read. Half a file would end the schedules of the other half.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -50,7 +49,7 @@ impl SchedulesFile {
             return None;
         }
         let found = seen.clone();
-        let news = match found.map(|state| state?.of_at_most(FILE_BYTES_MAX)) {
+        let news = match found.map(|state| state?.of_at_most(TEXT_BYTES_MAX)) {
             None => FileChange::Missing,
             Some(Err(why)) => FileChange::Unusable(why),
             Some(Ok(stamp)) => {
@@ -96,7 +95,7 @@ mod tests {
         assert_eq!(file.next_change().await, unusable(why));
         fs::remove_dir(&path).unwrap();
         let large = fs::File::create(&path).unwrap();
-        large.set_len(FILE_BYTES_MAX + 1).unwrap();
+        large.set_len(TEXT_BYTES_MAX + 1).unwrap();
         let why = "it is larger than 4MiB";
         assert_eq!(file.next_change().await, unusable(why));
     }

@@ -145,7 +145,7 @@ impl<'t> Document<'t> {
             DeValue::String(text) => Value::from(text.as_ref()),
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
                 .map(Value::from)
-                .map_err(|_| unfit(format!("{number}, which does not fit in 64 bits")))?,
+                .map_err(|_| unfit(format!("{number}, which is not between -9223372036854775808 and 9223372036854775807; write it as text")))?,
             DeValue::Float(number) => number
                 .as_str()
                 .parse()

@@ -1,10 +1,12 @@
 //! Texts that take values from the context, such as `--url={{ context.url }}`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
+use campanile_model::json::JsonParts;
 use campanile_model::json_text::JsonObject;
 
 const BEGIN: &str = "{{";
@@ -50,10 +52,11 @@ impl ContextKey {
     }
 }
 
-/// The values of a context, each parsed once, and how many bytes of them a program may still get.
+/// The values of a context, and how many bytes of them a program may still get. Numbers stay as they are written.
 pub struct ContextValues<'c> {
     context: &'c JsonObject,
-    parsed: HashMap<String, Value>,
+    /// The entries of the objects on the way to a value, each read once.
+    objects: HashMap<String, HashMap<String, &'c RawValue>>,
     bytes_left: usize,
 }
 
@@ -62,9 +65,25 @@ impl<'c> ContextValues<'c> {
     pub fn new(context: &'c JsonObject, bytes_max: usize) -> ContextValues<'c> {
         ContextValues {
             context,
-            parsed: HashMap::new(),
+            objects: HashMap::new(),
             bytes_left: bytes_max,
         }
+    }
+
+    /// Returns the JSON text of the value of `key`.
+    fn json(&mut self, key: &ContextKey) -> Option<&'c str> {
+        let mut keys = key.0.split('.');
+        let mut path = keys.next()?.to_owned();
+        let mut value = self.context.get(&path)?.as_str();
+        for key in keys {
+            let object = match self.objects.entry(path.clone()) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => unread.insert(entries(value)),
+            };
+            value = object.get(key)?.get();
+            path = format!("{path}.{key}");
+        }
+        Some(value)
     }
 
     /// Returns the value of `key` as text: a JSON string without its quotes, another value as JSON.
@@ -72,25 +91,13 @@ impl<'c> ContextValues<'c> {
     /// # Errors
     /// A sentence about the context, when it has no such value, or the value cannot be an argument or is too long.
     pub fn text(&mut self, key: &ContextKey) -> Result<String, String> {
-        let (first, rest) = key.0.split_once('.').unwrap_or((&key.0, ""));
-        if !self.parsed.contains_key(first) {
-            let value = self
-                .context
-                .get(first)
-                .map_or(Value::Null, |text| text.value());
-            self.parsed.insert(first.to_owned(), value);
-        }
-        let is_missing = !self.context.contains_key(first);
-        let keys = rest.split('.').filter(|key| !key.is_empty());
-        let mut value = self.parsed.get(first).filter(|_| !is_missing);
-        for key in keys {
-            value = value.and_then(|value| value.get(key));
-        }
-        let text = match value {
+        let text = match self.json(key) {
             None => return Err(format!("the context has no key `{key}`")),
-            Some(Value::Null) => return Err(format!("the key `{key}` of the context is null")),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
+            Some("null") => return Err(format!("the key `{key}` of the context is null")),
+            Some(json) if json.starts_with('"') => serde_json::from_str(json).map_err(|error| {
+                format!("the key `{key}` of the context cannot be read: {error}")
+            })?,
+            Some(json) => json.to_owned(),
         };
         if text.contains('\0') {
             return Err(format!(
@@ -101,11 +108,19 @@ impl<'c> ContextValues<'c> {
             Some(left) => self.bytes_left = left,
             None => {
                 return Err(format!(
-                    "with the key `{key}` of the context the arguments and variables are too long; pass large values by stdin"
+                    "with the key `{key}` of the context, what it fills into arguments and variables is longer than 1 MiB; pass large values by stdin"
                 ));
             }
         }
         Ok(text)
+    }
+}
+
+/// Returns the entries of an object; none of another value.
+fn entries(json: &str) -> HashMap<String, &RawValue> {
+    match JsonParts::of(json) {
+        Ok(JsonParts::Object(entries)) => entries.into_iter().collect(),
+        _ => HashMap::new(),
     }
 }
 
@@ -200,7 +215,7 @@ fn unclear(place: &str) -> String {
 mod tests {
     use super::*;
     use campanile_model::json_text::object_of;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn fill(text: &str, context: Value) -> Result<String, String> {
         let context = object_of(context.as_object().unwrap());
@@ -229,6 +244,22 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_filled_in_as_it_is_written() {
+        let written = r#"{"n": 12345678901234567890123, "of": {"m": 1.10, "x": {"e": [1E5, 0.1000000000000000055]}}}"#;
+        let context: JsonObject = serde_json::from_str(written).unwrap();
+        let mut values = ContextValues::new(&context, 1_000);
+        for (key, expected) in [
+            ("n", "12345678901234567890123"),
+            ("of.m", "1.10"),
+            ("of.x", r#"{"e":[1E5,0.1000000000000000055]}"#),
+            ("of.x.e", "[1E5,0.1000000000000000055]"),
+        ] {
+            let key = ContextKey::parse(key).unwrap();
+            assert_eq!(values.text(&key).unwrap(), expected, "{key}");
+        }
+    }
+
+    #[test]
     fn the_bytes_of_all_values_are_bounded() {
         let context = object_of(json!({"a": "four", "b": 12}).as_object().unwrap());
         let mut values = ContextValues::new(&context, 10);
@@ -242,7 +273,7 @@ mod tests {
         assert_eq!(values.text(&key).unwrap(), "12");
         let error = values.text(&key).unwrap_err();
         assert!(
-            error.contains("key `b`") && error.contains("too long"),
+            error.contains("key `b`") && error.contains("longer than 1 MiB"),
             "{error}"
         );
     }

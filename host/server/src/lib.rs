@@ -57,6 +57,7 @@ pub use connection::serve;
 pub use listen::{Bound, Listen, RATE_LIMIT, Server, bind};
 pub use openapi::document;
 pub use proxies::{Network, Proxies, ProxyRoles, check_header_name};
+pub use request::BODY_BYTES_MAX;
 pub use routes::{Form, Route};
 pub use sign_in::SignIn;
 pub use tls::{Tls, TlsFiles};

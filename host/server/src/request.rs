@@ -12,8 +12,8 @@ use crate::problem::ApiProblem;
 use crate::shares::Share;
 use campanile_control::problem::ErrorCode;
 
-/// The most bytes of a body.
-pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of a body that isn't an upload.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// The header in which a browser says where a request comes from.
 pub(crate) const FETCH_SITE: &str = "sec-fetch-site";
 /// How long a request may take, its body included.

@@ -46,6 +46,19 @@ statements! {
     pub async fn launches() -> i64 = one_value "SELECT count(*) FROM launch";
 }
 
+impl Db {
+    /// Returns the first damage that SQLite finds, reading all of the file; none on Postgres, which looks after its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of a read: `Damaged` when the damage is where SQLite begins.
+    pub async fn search_damage(&self) -> Result<Option<String>> {
+        let mut tx = self.read_long().await?;
+        let found = damage(&mut tx).await?;
+        Ok((found != "ok").then_some(found))
+    }
+}
+
 /// Returns where to write a copy meant for `file`, or refuses it: the folder must exist, and `file` may be
 /// neither a file of `database` nor, without `replace`, any file. Blocks.
 ///

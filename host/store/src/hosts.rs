@@ -120,8 +120,8 @@ statements! {
     pub async fn last_sign_of_life(name: &str) -> Option<(Timestamp, Timestamp)> = row
         "SELECT heartbeat_at, lease_until FROM host WHERE name = $1 AND ended_at IS NULL ORDER BY heartbeat_at DESC LIMIT 1";
 
-    /// Record that a host shut down in order.
-    pub async fn end(id: HostId, now: Timestamp) -> () = run
+    /// Records that a host shut down in order. False if the record says already that it ended.
+    pub async fn end(id: HostId, now: Timestamp) -> bool = changed
         "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
 
     /// Ends the run leases of hosts called `name` marked as dead at `now`.

@@ -62,7 +62,7 @@ impl Record for AuditReport {
             counted(found.schedules, "schedule"),
             counted(found.launches, "launch"),
             found.launches_unsealed,
-            counted(found.events, "event"),
+            counted(found.events, "sealed event"),
             counted(found.seals, "seal"),
             counted(found.artifacts, "artifact")
         )?;

@@ -1,6 +1,7 @@
 //! `campanile doctor`: what a host needs, looked at before it starts. It changes nothing but the cache.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::output::{self, Failure, Record, Result};
 use crate::{Common, approval_key, folder_of};
 use campanile_control::reports::health::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
-use campanile_model::text::size_rounded;
+use campanile_model::text::{duration_text, size_rounded};
 #[cfg(target_os = "linux")]
 use campanile_package::{Approval, Attempt, Confinement, ForeignWriters, load};
 use campanile_store::{Db, DbError, disk};
@@ -21,6 +22,8 @@ const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
 
 /// What gives the hosts of a database a key in common.
 const APPROVAL_KEY_HINT: &str = "several hosts need one key: `campanile package approval-key FILE` makes it; name it as `approval_key` under `[policy]` on each";
+/// How long to look for damage in the database.
+const DAMAGE_TIME: Duration = Duration::from_secs(10);
 /// The open files that a host needs besides those of its runs.
 const HOST_FILES: u64 = 128;
 /// The open files that a run needs: its directories, its connections.
@@ -141,7 +144,8 @@ async fn checks(config: &Config) -> Vec<Check> {
 async fn database(config: &Config) -> Vec<Check> {
     let url = &config.files.database;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
-        return vec![missing_database(path)];
+        let free = disk::free_bytes(folder_of(path)).ok();
+        return vec![missing_database(path), disk_space(free, config)];
     }
     let opened = async {
         let db = Db::open(url).await?;
@@ -170,13 +174,37 @@ async fn database(config: &Config) -> Vec<Check> {
             "`campanile serve` migrates them when it starts, and so does `campanile db migrate`",
         )
     };
-    let checks = vec![
+    let mut checks = vec![
         tables,
         clock(&db).await,
         disk_space(db.free_bytes().await, config),
     ];
+    checks.extend(damage(&db).await);
     crate::close(&db).await;
     checks
+}
+
+/// Looks for damage in a SQLite file, for a while: a large file takes minutes to read.
+async fn damage(db: &Db) -> Option<Check> {
+    const NAME: &str = "file";
+    db.url().sqlite_path()?;
+    let fix = "restore a backup with `campanile db restore`; a host stops as soon as it reads the damaged part";
+    Some(
+        match tokio::time::timeout(DAMAGE_TIME, db.search_damage()).await {
+            Ok(Ok(None)) => Check::ok(NAME, "SQLite finds no damage in the database"),
+            Ok(Ok(Some(damage))) => {
+                Check::failed(NAME, format!("the database is damaged: {damage}"), fix)
+            }
+            Ok(Err(error)) => Check::failed(NAME, error.to_string(), fix),
+            Err(_) => Check::ok(
+                NAME,
+                format!(
+                    "SQLite found no damage within {}; `campanile db backup` looks at all of it",
+                    duration_text(DAMAGE_TIME)
+                ),
+            ),
+        },
+    )
 }
 
 fn missing_database(path: &Path) -> Check {

@@ -268,6 +268,9 @@ async fn reset_cursors(common: &Common, to: Option<GivenTime>, by: &By) -> Resul
         after = some.next;
     }
     common.print(&all)?;
+    if all.reset.is_empty() && all.refused.is_empty() {
+        output::print_message("no cursor is ahead of the clock: nothing was reset");
+    }
     output::check(all.refused.is_empty())
 }
 

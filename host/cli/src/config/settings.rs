@@ -502,7 +502,7 @@ fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Erro
     if recovery.max_age <= recovery.lost_threshold {
         let [age, lost] = [recovery.max_age, recovery.lost_threshold].map(duration_text);
         let what = format_args!(
-            "is {age}, and `recovery.lost_threshold` is {lost}: it must be longer, or no launch is ever recovered"
+            "is {age}, and must be longer than `recovery.lost_threshold`, which is {lost}, or no launch is ever recovered"
         );
         return Err(section.error("max_age", what));
     }

@@ -252,7 +252,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[recovery]\nmax_age = '5m'",
-            "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or no launch is ever recovered",
+            "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and must be longer than `recovery.lost_threshold`, which is 5m, or no launch is ever recovered",
         ),
         (
             "[retention]\nsucceeded = '0s'",

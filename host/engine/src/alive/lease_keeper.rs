@@ -91,7 +91,7 @@ impl LeaseKeeper {
             Ok(NameState::Held) => self.is_name_locked = false,
             Ok(NameState::Locked) => {
                 if !self.is_name_locked {
-                    tracing::warn!(host = %ctx.name, "the connection that locked this host's name broke, and the server still keeps the lock; trying again until it is free");
+                    tracing::warn!(host = %ctx.name, "the server still keeps this host's name locked, for a connection that broke or for the process that had the name before; trying again until it is free");
                 }
                 self.is_name_locked = true;
                 // A process that waits for the name sees by the heartbeat that this host is alive.

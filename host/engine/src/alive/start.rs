@@ -13,7 +13,6 @@ use crate::service::record_event;
 use campanile_control::admin::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
-use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::launch::{self, NewLaunch, RecoveryAction, RecoveryDecision};
@@ -240,13 +239,11 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
     Ok(tx.commit().await?)
 }
 
-/// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
+/// Ends this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
-    let detail = format!("handed back {}", counted(handed_back, "run"));
     let mut tx = ctx.db.write().await?;
     chores::release(&mut tx, ctx.host, now).await?;
-    events::record(&mut tx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
     tx.commit().await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())

@@ -29,10 +29,15 @@ pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<
 }
 
 impl HandedBack {
+    /// Returns how many runs are handed back.
+    pub(crate) fn runs(&self) -> usize {
+        self.launches.len()
+    }
+
     /// Confirms the commit, returning how many runs were handed back.
     pub(crate) fn note(self, ctx: &Ctx) -> usize {
         ctx.leases.note_handed_back(&self.claims, &self.launches);
-        let runs = self.launches.len();
+        let runs = self.runs();
         if runs > 0 {
             tracing::warn!(
                 runs,

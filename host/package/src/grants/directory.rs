@@ -185,7 +185,7 @@ fn check_own_paths(
     let plugins = plugins_of(reader.folder);
     let is_open = |own: &&OwnPath| writable && is_writable_through(own, path, mounts);
     let why = if writable && PathTrace::of(plugins).passes(path) {
-        "which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\"".to_owned()
+        "which is or contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\"".to_owned()
     } else if writable && let Some(link) = find_link_through(path, plugins) {
         format!(
             "through which the link {} of the plugins folder leads: a task that can write there could replace that file; grant another directory, or only \"read\"",
@@ -193,7 +193,12 @@ fn check_own_paths(
         )
     } else if let Some(own) = own_paths.iter().find(is_open) {
         format!(
-            "which overlaps {own}, a path that the host uses, or a link on the way to it: a task that can write there could change what the host does; grant another directory, or only \"read\""
+            "which overlaps {own}, or a link that leads to it: a task that can write there could change what the host does; grant another directory{}",
+            if own.kind.may_be_read() {
+                ", or only \"read\""
+            } else {
+                ""
+            }
         )
     } else if let Some(own) = own_paths.iter().find(|own| is_record_reached(own, path)) {
         format!(

@@ -84,7 +84,7 @@ fn a_mistake_in_a_file_is_refused_with_its_line_and_a_hint() {
         ),
         (
             "[[schedules]]\nname = 'a b'",
-            "schedules.toml:2:1: `schedules[0].name` is \"a b\", which cannot name a schedule: use 1 to 128 letters, \
+            "schedules.toml:2:1: `schedules[0].name` is \"a b\", which cannot name a schedule: use 1 to 128 ASCII letters, \
              digits, `.`, `_` or `-`",
         ),
         (

@@ -202,8 +202,9 @@ impl KnownPackages {
 
 /// Refuse a name that no schedule of `package` can have.
 pub(super) fn check_name(name: &str, package: &str) -> Result {
-    if names::schedule_name_fault(name).is_some() {
-        return Err(ScheduleError::Name(name.to_owned()));
+    if let Some(fault) = names::schedule_name_fault(name) {
+        let name = name.to_owned();
+        return Err(ScheduleError::Name { name, fault });
     }
     match names::namespace_of_schedule_fault(name, package) {
         Some(fault) => Err(ScheduleError::Invalid(fault)),

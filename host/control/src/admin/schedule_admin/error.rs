@@ -16,10 +16,8 @@ pub type Result<T = (), E = ScheduleError> = std::result::Result<T, E>;
 /// Why a schedule cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    #[error(
-        "`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone, and before them `@NAMESPACE/` in a namespace"
-    )]
-    Name(String),
+    #[error("`{}` {fault}", .name.escape_debug())]
+    Name { name: String, fault: String },
     #[error(
         "a schedule named `{name}` exists already, and is {}; choose another name, or remove that one first",
         .holder.text()
