@@ -85,22 +85,29 @@ pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<Option<Duration>> 
     if !chores::are_ours(ctx) {
         return Ok(None);
     }
+    let begun = Instant::now();
     let mut tx = ctx.db.read().await?;
     let Some(next) = next_seal(&mut tx, now).await? else {
         return Ok(None);
     };
+    let rollup_begun = Instant::now();
     let rollups = ChangedRollups::read(&mut tx, &next.ended, now).await?;
     drop(tx);
+    let mut of_rollup = rollup_begun.elapsed();
     let Some(mut tx) = chores::write(ctx).await? else {
         return Ok(None);
     };
     if !seals::insert(&mut tx, &next.seal).await? {
         return Ok(None);
     }
+    let rollup_begun = Instant::now();
     rollups.write(&mut tx).await?;
+    of_rollup += rollup_begun.elapsed();
     crash::point("before_seal_commit");
     tx.commit().await?;
     crash::point("after_seal_commit");
+    let (launches, took) = (next.ended.len(), begun.elapsed());
+    tracing::debug!(launches, ?took, ?of_rollup, "sealed a part of the record");
     Ok(next.behind)
 }
 
