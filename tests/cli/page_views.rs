@@ -16,6 +16,7 @@ on_both_empty!(
     a_year_that_is_none_is_refused,
     two_versions_are_compared,
     a_run_is_shown_against_the_usual_duration,
+    a_plan_says_which_schedule_fails,
 );
 
 /// Launch the slots of a past time, and wait until they have ended.
@@ -86,6 +87,8 @@ async fn a_calendar_has_the_days_of_the_zone(place: Place) {
     );
 
     let browser = Browser::of(&api, &token(&api, "viewer"));
+    let now = browser.page("/");
+    assert!(now.contains("3 of 3 launches failed"), "{now}");
     let shown = browser.page("/schedules/bad/calendar?year=2025");
     for part in [
         "Calendar of bad, 2025",
@@ -311,6 +314,46 @@ async fn a_run_is_shown_against_the_usual_duration(place: Place) {
         }
     });
     running("soon", "of about");
+
+    let launched = api.post(
+        "/api/v1/schedules/soon/trigger",
+        json!({"context": {"ms": 600_000}}),
+    );
+    let launch = text(&launched["launch"]);
+    api.site
+        .wait_for_launch("soon", |row| row["status"] == "running");
+    let earlier = match api.site.place().backend {
+        Backend::Sqlite => "started_at - 600000000",
+        Backend::Postgres => "started_at - INTERVAL '10 minutes'",
+    };
+    api.site
+        .execute(&format!(
+            "UPDATE launch SET started_at = {earlier} WHERE status = 'running'"
+        ))
+        .await;
+    let page = browser.page(&format!("/launches/{launch}"));
+    assert!(page.contains("launches around it took"), "{page}");
+    let needs = browser.page("/");
+    assert_eq!(needs.matches(">stuck?<").count(), 2, "{needs}");
+}
+
+async fn a_plan_says_which_schedule_fails(place: Place) {
+    let api = Api::start(place, "");
+    for (name, task) in [("one", "fail_permanent"), ("two", "ok")] {
+        api.add(name, task);
+        let launched = api.post(&format!("/api/v1/schedules/{name}/trigger"), json!({}));
+        api.end_of(&text(&launched["launch"]));
+    }
+    let plan = api.get("/api/v1/plan");
+    let forecasts = list(plan["schedules"].clone());
+    let since = text(&forecasts[0]["failing_since"]);
+    assert!(forecasts[1]["failing_since"].is_null(), "{plan}");
+    let notes = api.site.run(["plan"]).stderr;
+    let note = format!("`one` has failed since {since}: see `campanile schedule why one`\n");
+    assert!(notes.contains(&note) && !notes.contains("`two`"), "{notes}");
+    let secret = token(&api, "viewer");
+    let page = Browser::of(&api, &secret).page("/plan");
+    assert_eq!(page.matches(">failing ").count(), 1, "{page}");
 }
 
 /// Only hosts of one Postgres database serve together.

@@ -132,6 +132,7 @@ async fn plan_respects_capacity_and_names_paused_schedules(place: Place) {
     let expected_keys = [
         "duration_from",
         "duration_ms",
+        "failing_since",
         "first",
         "lag_ms_max",
         "launches",

@@ -88,6 +88,8 @@ pub struct ScheduleSnapshot {
     pub duration_estimate: DurationEstimate,
     /// The labels of `run_on`, when hosts are live and none of them has all: no host claims its launches.
     pub missing_labels: Option<Labels>,
+    /// When the first failure ended since which all its launches failed.
+    pub failing_since: Option<Timestamp>,
     /// The launches that are not over, each with its active run.
     pub unfinished: Vec<(UnfinishedLaunch, Option<ActiveRun>)>,
 }

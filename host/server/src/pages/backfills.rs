@@ -13,13 +13,17 @@ use campanile_control::question::Page;
 use campanile_control::questions::schedules::ListBackfills;
 use campanile_model::clock::Timestamp;
 use campanile_store::backfills::{self, Backfill};
-use campanile_store::{BackfillStatus, LaunchStatus, troubles};
+use campanile_store::{BackfillStatus, DbError, LaunchStatus, Tx, troubles};
 
 /// The backfills of a page.
 const SHOWN_MAX: i64 = 50;
 /// The most launches that are counted for one backfill, and for all of a page together.
 const COUNTED_MAX: i64 = 10_000;
 const COUNTED_OF_PAGE_MAX: i64 = 50_000;
+/// The newest backfills among which Now looks for failures, how many of their launches it counts, and how long it shows them.
+const LATELY_MAX: i64 = 10;
+const COUNTED_LATELY_MAX: i64 = 5_000;
+const LATELY: Duration = Duration::from_secs(24 * 3_600);
 
 /// How the launches of a backfill have ended so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,15 +45,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let mut tx = call.read().await?;
     let rows = backfills::list(&mut tx, None, after, SHOWN_MAX).await?;
     let Page { answer: rows, next } = Page::of(rows, SHOWN_MAX, |row| row.id.to_string());
-    let mut listed = Vec::with_capacity(rows.len());
-    let mut left = COUNTED_OF_PAGE_MAX;
-    for row in rows {
-        let limit = left.min(COUNTED_MAX);
-        let statuses = troubles::backfill_statuses(&mut tx, row.id, limit).await?;
-        let ends = Ends::of(&row, &statuses, limit);
-        left -= ends.launches();
-        listed.push((row, ends));
-    }
+    let listed = with_ends(&mut tx, rows, COUNTED_OF_PAGE_MAX).await?;
     drop(tx);
     View::new(
         "Backfills",
@@ -64,6 +60,75 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             }
         },
     )
+}
+
+/// Returns backfills with how their launches ended, counting at most `left` launches.
+async fn with_ends(
+    tx: &mut Tx,
+    rows: Vec<Backfill>,
+    mut left: i64,
+) -> Result<Vec<(Backfill, Ends)>, DbError> {
+    let mut listed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let limit = left.min(COUNTED_MAX);
+        let statuses = troubles::backfill_statuses(tx, row.id, limit).await?;
+        let ends = Ends::of(&row, &statuses, limit);
+        left -= ends.launches();
+        listed.push((row, ends));
+    }
+    Ok(listed)
+}
+
+/// Launches of a backfill that failed, for the first page.
+pub(super) struct FailedBackfill {
+    pub schedule: String,
+    /// `3 of 40 launches`, or at least so many.
+    pub failed: String,
+    pub created_at: Timestamp,
+    pub is_running: bool,
+    /// The page that lists those launches.
+    pub launches: String,
+}
+
+/// Returns the newest backfills with a failure that run, or ended within a day.
+pub(super) async fn failed_lately(
+    tx: &mut Tx,
+    now: Timestamp,
+) -> Result<Vec<FailedBackfill>, DbError> {
+    let mut rows = backfills::list(tx, None, None, LATELY_MAX).await?;
+    let since = now.minus(LATELY);
+    rows.retain(|row| row.finished_at.is_none_or(|at| at >= since));
+    let failed = with_ends(tx, rows, COUNTED_LATELY_MAX).await?;
+    let failed = failed.into_iter().filter(|(_, ends)| ends.failed > 0);
+    let shown = failed.map(|(row, ends)| FailedBackfill {
+        failed: format!(
+            "{} of {}",
+            at_least(ends.failed, &ends),
+            counted(row.launched.unsigned_abs(), "launch")
+        ),
+        created_at: row.created_at,
+        is_running: row.status == BackfillStatus::Running,
+        launches: launches_of(&row, Some(FAILED)),
+        schedule: row.schedule,
+    });
+    Ok(shown.collect())
+}
+
+/// The statuses of launches that went wrong, as a search of launches has them.
+const FAILED: &str = "failed,abandoned,unknown";
+
+/// Returns the page of a backfill's launches, or of those with a status.
+fn launches_of(row: &Backfill, status: Option<&str>) -> String {
+    let from = row.from.to_string();
+    let until = row.to.plus(Duration::from_secs(1)).to_string();
+    let mut wanted = vec![
+        ("schedule", row.schedule.as_str()),
+        ("kind", "backfill"),
+        ("since", &from),
+        ("until", &until),
+    ];
+    wanted.extend(status.map(|status| ("status", status)));
+    launches_where(&wanted)
 }
 
 impl Ends {
@@ -123,17 +188,6 @@ fn one(visit: &Visit, row: &Backfill, ends: &Ends, clock: Clock) -> Markup {
         fields: html! { p { "Launches that haven't started are skipped; those that run go on." } },
         command: format!("campanile backfill cancel {id}"),
     };
-    let (from, until) = (
-        row.from.to_string(),
-        row.to.plus(Duration::from_secs(1)).to_string(),
-    );
-    let all = [
-        ("schedule", row.schedule.as_str()),
-        ("kind", "backfill"),
-        ("since", &from),
-        ("until", &until),
-    ];
-    let failed = [&all[..], &[("status", "failed,abandoned,unknown")]].concat();
     html! {
         section.card {
             header {
@@ -149,8 +203,8 @@ fn one(visit: &Visit, row: &Backfill, ends: &Ends, clock: Clock) -> Markup {
                     "Requested " (moment(row.created_at, clock)) " by " (line(&row.created_by)) "."
                 }
                 div.actions {
-                    a.button.small href=(launches_where(&all)) { "Its launches" }
-                    @if ends.failed > 0 { a.button.small href=(launches_where(&failed)) { "Failed launches" } }
+                    a.button.small href=(launches_of(row, None)) { "Its launches" }
+                    @if ends.failed > 0 { a.button.small href=(launches_of(row, Some(FAILED))) { "Failed launches" } }
                     @if row.status == BackfillStatus::Running {
                         details.menu.small { summary { "Cancel" } div { (cancel.show(visit)) } }
                     }

@@ -125,6 +125,12 @@ async fn show(
     let title = format!("{} · {}", launch.schedule, shown.slot());
     let main = html! {
         @if launch.message.is_some() || has_failed(launch.status) { (problem(&shown)) }
+        @if let Some((took, usual)) = shown.stuck() {
+            p.warning {
+                "It has run for " (span(took)) "; launches around it took " (span(usual)) " in the median. The end of its log says what it did last. "
+                "Cancel it if it hangs; a lower " code { "timeout" } " in the sidecar of " (links::package(&launch.package)) " ends such calls by itself."
+            }
+        }
         div.grid {
             (where_time_went::card(&shown))
             @if shown.runs.is_empty() {
@@ -213,6 +219,13 @@ impl Shown {
         Some((*took.get(last / 2)?, *took.get(last * 95 / 100)?))
     }
 
+    /// Returns how long it has run and how long launches around it took, if that looks stuck.
+    fn stuck(&self) -> Option<(Duration, Duration)> {
+        let (took, (usual, _)) = (self.took()?, self.usual()?);
+        let is_stuck = self.launch().status == LaunchStatus::Running && looks_stuck(took, usual);
+        is_stuck.then_some((took, usual))
+    }
+
     /// Returns the slot with its weekday: `Sat 28 Nov 05:38:00`.
     fn slot(&self) -> String {
         let zone = self.clock.zone;
@@ -265,10 +278,6 @@ fn chips(shown: &Shown) -> Markup {
         (_, Some(took)) if launch.finished_at.is_some() => format!("{status} after {took}"),
         _ => status.to_owned(),
     };
-    let running = took.filter(|_| launch.status == LaunchStatus::Running);
-    let is_stuck = running
-        .zip(shown.usual())
-        .is_some_and(|(took, (usual, _))| looks_stuck(took, usual));
     let calls = shown.runs.iter().flat_map(|run| &run.tasks);
     let retries = calls.filter(|call| call.row.retry_at.is_some()).count();
     let recovered = match launch.recoveries {
@@ -278,7 +287,7 @@ fn chips(shown: &Shown) -> Markup {
     };
     html! {
         (badge_of(charts::class(status), &words))
-        @if is_stuck { (badge_of("warn", "stuck?")) }
+        @if shown.stuck().is_some() { (badge_of("warn", "stuck?")) }
         @match retries {
             0 => "",
             1 => (badge_of("warn", "after 1 retry")),

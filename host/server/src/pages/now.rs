@@ -11,6 +11,7 @@ use maud::{Markup, html};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::backfills::{self, FailedBackfill};
 use super::parts::button;
 use super::schedules::COUNTED_MAX;
 use super::timeline::{self, Lane, Window};
@@ -76,6 +77,8 @@ struct Now {
     unfinished: Unfinished,
     schedules: i64,
     runs: Vec<OldRun>,
+    /// Backfills whose launches failed lately.
+    backfills: Vec<FailedBackfill>,
     /// How long launches of a schedule usually take.
     usual: HashMap<ScheduleId, Duration>,
     next: Vec<NextSlot>,
@@ -114,6 +117,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         span: name,
         window,
         usual: usual(&mut tx, &overview.recent, &runs).await?,
+        backfills: backfills::failed_lately(&mut tx, clock.now).await?,
         unfinished: stats::unfinished_by_status(&mut tx).await?,
         same_hour: rollups::same_hour_before(&mut tx, clock.now).await?,
         schedules: troubles::schedules(&mut tx, COUNTED_MAX).await?,
@@ -245,7 +249,7 @@ fn verdict(visit: &Visit, now: &Now) -> Markup {
     let issues = Now::others(&now.symptoms.issues).count();
     let notes = Now::others(&now.symptoms.notes).count();
     let pending = usize::from(visit.attention.pending > 0);
-    let looks = overview.troubles.len() + notes + stuck + pending;
+    let looks = overview.troubles.len() + notes + stuck + pending + now.backfills.len();
     let signs = &now.symptoms.signs;
     let symptoms = now.symptoms.issues.iter().chain(&now.symptoms.notes);
     let is_drained = |symptom: &&Symptom| matches!(symptom, Symptom::HostDrained { .. });

@@ -240,7 +240,10 @@ fn schedules(plan: &Plan) -> Markup {
                     tbody {
                         @for forecast in shown {
                             tr.looks[forecast.missing_labels.is_some()] {
-                                td { (links::schedule(&forecast.schedule)) }
+                                td {
+                                    span.apart { (links::schedule(&forecast.schedule)) }
+                                    @if let Some(since) = forecast.failing_since { " " (badge_of("bad", &format!("failing {}", rough(clock.now.since(since))))) }
+                                }
                                 td.number { (forecast.totals.launches) }
                                 td.lane {
                                     @if let Some(path) = lanes.get(forecast.schedule.as_str()) {

@@ -1,11 +1,10 @@
 //! Texts and times as people read them.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 pub(super) use campanile_model::text::shell;
-use campanile_model::text::{printable, printable_line};
+use campanile_model::text::{distance, printable, printable_line};
 use chrono::{DateTime, Offset as _};
 use chrono_tz::Tz;
 use maud::{Markup, html};
@@ -75,32 +74,7 @@ pub(super) fn at_most(count: i64, most: i64) -> String {
     format!("{count}{more}")
 }
 
-/// Returns a number with the word for what it counts.
-pub(super) use campanile_model::text::counted;
-
-/// Returns a span such as `1 h 5 min`, in at most two units.
-pub(super) fn span(span: Duration) -> String {
-    let (seconds, millis) = (span.as_secs(), span.as_millis());
-    match seconds {
-        0 => format!("{millis} ms"),
-        1..10 => format!("{:.1} s", span.as_secs_f64()),
-        10..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
-
-/// Returns a span in its larger unit alone, as far as that says enough: `42 s`, `5 min`, `1 h 5 min`, `2 d 3 h`.
-pub(super) fn rough(length: Duration) -> String {
-    let seconds = length.as_secs();
-    match seconds {
-        0 => "1 s".to_owned(),
-        1..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        _ => span(length),
-    }
-}
+pub(super) use campanile_model::text::{counted, rough, span};
 
 /// The clock of a page: its time, and the zone in which its reader wants to see times.
 #[derive(Clone, Copy, Debug)]
@@ -112,11 +86,7 @@ pub(super) struct Clock {
 impl Clock {
     /// Returns how far away a time is: `in 5 min`, or `2 h ago`, in the larger unit alone.
     pub(super) fn distance(self, at: Timestamp) -> String {
-        if at > self.now {
-            format!("in {}", rough(at.since(self.now)))
-        } else {
-            format!("{} ago", rough(self.now.since(at)))
-        }
+        distance(at, self.now)
     }
 
     /// Returns a time as short as its day allows: `05:38:00` today, `Nov 27 05:38` in half a year, `2025-11-27 05:38` else.
@@ -200,21 +170,6 @@ pub(super) fn zoned(local: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_span_has_two_units_at_most() {
-        for (millis, expected) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (1_500, "1.5 s"),
-            (59_000, "59 s"),
-            (61_000, "1 min 1 s"),
-            (3_660_000, "1 h 1 min"),
-            (90_000_000, "1 d 1 h"),
-        ] {
-            assert_eq!(span(Duration::from_millis(millis)), expected);
-        }
-    }
 
     #[test]
     fn the_clock_of_a_zone_is_readable() {

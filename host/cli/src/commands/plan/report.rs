@@ -36,6 +36,7 @@ pub(super) struct PrintedPlan {
 
 impl Record for ScheduleForecast {
     const LIST: &'static str = "schedule launches skipped first next_slot duration peak lag";
+    const DECIDING: &'static str = "launches skipped first";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
@@ -52,6 +53,7 @@ impl Record for ScheduleForecast {
 
 impl Record for PlannedLaunch {
     const LIST: &'static str = "scheduled_time schedule kind decision reason fire_time slot_count";
+    const DECIDING: &'static str = "schedule decision reason";
 
     fn text(&self, key: &str) -> Option<String> {
         let row = &self.row;
@@ -184,6 +186,12 @@ impl PrintedPlan {
                 output::print_message!(
                     "no live host has {}: the launches of `{}` wait, and a later slot meets its overlap policy",
                     labels.named(),
+                    forecast.schedule
+                );
+            }
+            if let Some(since) = forecast.failing_since {
+                output::print_message!(
+                    "`{}` has failed since {since}: see `campanile schedule why {0}`",
                     forecast.schedule
                 );
             }

@@ -71,6 +71,8 @@ pub struct ScheduleForecast {
     /// The labels of `run_on`, when no live host has all: its launches wait. Null otherwise.
     #[schemars(with = "Option<Vec<String>>")]
     pub missing_labels: Option<Labels>,
+    /// When the first failure ended since which all launches failed. Null if the last one succeeded, or if none has ended.
+    pub failing_since: Option<Timestamp>,
     pub lag_ms_max: u64,
 }
 
@@ -142,6 +144,7 @@ impl PreparedForecast {
             duration_ms: millis(scheduled.duration_estimate.duration),
             duration_from: scheduled.duration_estimate.samples,
             missing_labels: scheduled.missing_labels.clone(),
+            failing_since: scheduled.failing_since,
             lag_ms_max: millis(totals.lag),
             totals,
         });

@@ -117,7 +117,12 @@ pub async fn read(
     let packages = packages::active_versions(tx).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
     let packages: HashMap<String, ActiveVersion> = packages.collect();
-    let mut unfinished = unfinished(tx, schedules).await?;
+    let ids = Vec::from_iter(schedules.iter().map(|schedule| schedule.state.id));
+    let mut unfinished = unfinished(tx, &ids).await?;
+    let streaks = troubles::streaks(tx, &ids).await?.into_iter();
+    let failing: HashMap<_, _> = streaks
+        .filter_map(|it| Some((it.schedule_id, it.failing_since?)))
+        .collect();
     let mut snapshot = SystemSnapshot {
         now,
         capacity: settings.runs_max.saturating_mul(live.len().max(1)),
@@ -157,6 +162,7 @@ pub async fn read(
             next_slot: state.next_slot,
             enabled: state.enabled,
             missing_labels: missing_labels(&live, &policies),
+            failing_since: failing.get(&state.id).copied(),
             rule,
             policies,
             duration_estimate: estimate
@@ -191,14 +197,13 @@ fn why_omitted(state: &ScheduleState, rule: &Rule) -> Option<String> {
 
 async fn unfinished(
     tx: &mut Tx,
-    schedules: &[Schedule],
+    ids: &[ScheduleId],
 ) -> Result<HashMap<ScheduleId, Vec<(UnfinishedLaunch, Option<ActiveRun>)>>, DbError> {
-    let ids: Vec<ScheduleId> = schedules.iter().map(|schedule| schedule.state.id).collect();
     let runs = stats::active_runs(tx).await?;
     let runs: HashMap<LaunchId, ActiveRun> =
         runs.into_iter().map(|run| (run.launch_id, run)).collect();
     let mut unfinished: HashMap<_, Vec<_>> = HashMap::new();
-    for launch in launch::unfinished(tx, &ids).await? {
+    for launch in launch::unfinished(tx, ids).await? {
         let run = runs.get(&launch.id).copied();
         let of_schedule = unfinished.entry(launch.schedule_id).or_default();
         of_schedule.push((launch, run));

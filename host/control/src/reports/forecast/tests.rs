@@ -73,6 +73,7 @@ fn schedule(
             samples: 3,
         },
         missing_labels: None,
+        failing_since: None,
         unfinished: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::super::backfills::FailedBackfill;
 use super::super::bodies::{IDS, TICKED};
 use super::super::charts::{self, BARS, Bar};
 use super::super::parts::{badge, badge_of, button};
@@ -31,7 +32,11 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
     let stuck = now.runs.iter().filter(|run| now.is_stuck(run));
     let pending = visit.attention.pending;
     let others = issues.clone().count() + notes.clone().count();
-    let all = troubles.len() + others + stuck.clone().count() + usize::from(pending > 0);
+    let all = troubles.len()
+        + now.backfills.len()
+        + others
+        + stuck.clone().count()
+        + usize::from(pending > 0);
     let room = TROUBLES_MAX.saturating_sub(troubles.len());
     let shown = troubles.iter().take(TROUBLES_MAX);
     html! {
@@ -45,6 +50,7 @@ pub(super) fn card(visit: &Visit, now: &Now) -> Markup {
             @for trouble in shown.clone().filter(is_bad) { (part(visit, now, trouble)) }
             @for symptom in issues.take(room) { (other("bad", symptom)) }
             @for trouble in shown.filter(|trouble| !is_bad(trouble)) { (part(visit, now, trouble)) }
+            @for backfill in now.backfills.iter().take(room) { (failed_backfill(now, backfill)) }
             @for run in stuck.take(room) { (stuck_run(now, run)) }
             @if pending > 0 { (waiting(pending)) }
             @for symptom in notes.take(room) { (other("warn", symptom)) }
@@ -96,7 +102,7 @@ fn part(visit: &Visit, now: &Now, trouble: &Trouble) -> Markup {
                 @if let Some(change) = &trouble.change { (changed(now, trouble, change)) }
                 @if !rest.is_empty() {
                     details open[now.overview.troubles.len() <= UNFOLDED_MAX] {
-                        summary { (counted(rest.len() as u64, "more line")) }
+                        summary { (counted(rest.len() as u64, "more line")) " of the message" }
                         pre tabindex="0" { @for line_ in &rest { (line(line_)) "\n" } }
                     }
                 }
@@ -160,6 +166,20 @@ fn stuck_run(now: &Now, run: &OldRun) -> Markup {
                 }
             }
             div.side { div.actions { a.button.small href={ (launch) "#log" } { "Log" } a.button.small href=(launch) { "Open" } } }
+        }
+    }
+}
+
+fn failed_backfill(now: &Now, backfill: &FailedBackfill) -> Markup {
+    html! {
+        div.trouble.whole.warn {
+            div {
+                p {
+                    a href=(backfill.launches) { (backfill.failed) " failed" } " in a " a href="/backfills" { "backfill" } " of "
+                    (links::schedule(&backfill.schedule)) ", requested " (moment(backfill.created_at, now.clock))
+                    @if backfill.is_running { " and running" }
+                }
+            }
         }
     }
 }
