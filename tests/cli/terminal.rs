@@ -226,7 +226,7 @@ async fn a_table_fits_the_terminal(place: Place) {
     let (site, _host) = Site::with_tasks(place, &["fail_permanent", "ok"]);
     site.trigger_and_wait("ok");
     let failed = site.trigger_and_wait("fail_permanent");
-    let list = ["launch", "list"];
+    let list = ["launch", "list", "--utc"];
     let widest = |raw: &str| {
         let plain = plain(raw);
         let widths = plain.lines().map(|line| line.chars().count());
@@ -259,6 +259,26 @@ async fn a_table_fits_the_terminal(place: Place) {
         narrow.contains("note: this terminal is too narrow for reason, kind, attempts;"),
         "{narrow}"
     );
+    for (list, deciding) in [
+        ("schedule list", &["NAME", "RULE", "STATE", "NEXT SLOT"][..]),
+        (
+            "run list",
+            &["ID", "SCHEDULE", "SCHEDULED TIME", "STATUS", "MESSAGE"],
+        ),
+        ("host list", &["NAME", "STATE", "RUNS", "HEARTBEAT AT"]),
+        ("package list", &["NAME", "STATE", "DIGEST"]),
+        ("event list", &["AT", "KIND", "SUBJECT", "DETAIL"]),
+        ("token list", &["NAME", "ROLE", "STATE"]),
+    ] {
+        let (_, narrow) = run(&site, &Vec::from_iter(list.split(' ')), 80);
+        let narrow = plain(&narrow);
+        let header = narrow.lines().next().expect("a header");
+        assert!(deciding.iter().all(|key| header.contains(key)), "{narrow}");
+        assert!(header.len() <= 80, "{narrow}");
+    }
+    // Without --utc, a terminal shows how long ago something was.
+    let (_, relative) = run(&site, &["launch", "list"], 80);
+    assert!(plain(&relative).contains(" ago  "), "{relative}");
     let (_, colourless) = Terminal::start(site.command(list).env("NO_COLOR", "1"), 300).end();
     assert!(!colourless.contains('\u{1b}'), "{colourless}");
     let (_, json) = run(&site, &["launch", "list", "--json"], 80);

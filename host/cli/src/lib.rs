@@ -99,6 +99,9 @@ struct Common {
     /// Print JSON
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
+    /// Show times in lists as they're on record, in UTC; at a terminal, lists show how far away they are
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    utc: bool,
     /// The database that [`Common::open`] opened.
     #[arg(skip)]
     opened: OnceCell<Db>,
@@ -215,6 +218,9 @@ pub fn main() -> ExitCode {
         return init::run().unwrap_or_else(|failure| failure.report(json));
     }
     progress::begin(json);
+    if cli.common.utc {
+        output::show_exact_times();
+    }
     let done = tokio::runtime::Runtime::new()
         .map_err(|error| failed!("threads cannot be started: {error}"))
         .and_then(|runtime| {

@@ -20,7 +20,7 @@ use campanile_package::requests::{Request, sidecar_lines};
 pub(crate) use failure::{ErrorCode, Exit, Failure};
 pub(crate) use rounds::Rounds;
 pub(crate) use style::has_colours;
-pub(crate) use table::{columns, print_table};
+pub(crate) use table::{columns, print_table, show_exact_times};
 
 /// The result of a command, or of a part of it.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
@@ -63,6 +63,8 @@ pub(crate) use macros::{failed, print_line, print_message, refused};
 pub(crate) trait Record: Serialize {
     /// The keys that a list shows, separated by spaces.
     const LIST: &'static str = "";
+    /// The keys of the list that stay on a narrow terminal, beside the first one: a reader decides by them.
+    const DECIDING: &'static str = "";
     /// The keys that a detail view shows, separated by spaces; without any, it shows all keys of the JSON.
     const DETAIL: &'static str = "";
 

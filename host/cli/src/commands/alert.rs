@@ -68,15 +68,18 @@ const ALERT_DETAIL: &str = "id rule kind severity status subject detail since_at
 
 impl Record for alerts::Alert {
     const LIST: &'static str = "id status severity rule subject fired_at detail";
+    const DECIDING: &'static str = "status rule subject";
 }
 
 impl Record for AlertMessageRow {
     const LIST: &'static str =
         "id channel rule kind status alerts attempts next_attempt_at answer error";
+    const DECIDING: &'static str = "channel status attempts error";
 }
 
 impl Record for Silence {
     const LIST: &'static str = "id subject rule until_at created_by note";
+    const DECIDING: &'static str = "subject rule until_at";
 }
 
 impl Record for AlertDetail {

@@ -83,6 +83,7 @@ fn print_cancelled(common: &Common, cancelled: &CancelledBackfill) -> Result {
 
 impl Record for BackfillRecord {
     const LIST: &'static str = "id schedule status from to slots slots_finished failed created_by";
+    const DECIDING: &'static str = "schedule status slots slots_finished failed";
     const DETAIL: &'static str = "id schedule from to created_by created_at finished_at progress";
 
     fn text(&self, key: &str) -> Option<String> {

@@ -25,6 +25,7 @@ pub(crate) enum Event {
 
 impl Record for events::Event {
     const LIST: &'static str = "at kind subject principal channel detail";
+    const DECIDING: &'static str = "kind subject detail";
 }
 
 impl Event {

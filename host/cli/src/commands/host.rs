@@ -28,6 +28,7 @@ pub(crate) enum Host {
 impl Record for HostReport {
     const LIST: &'static str =
         "name state runs runs_max labels version heartbeat_at chores_since incarnation";
+    const DECIDING: &'static str = "state runs heartbeat_at";
 }
 
 impl Host {

@@ -33,6 +33,7 @@ pub(crate) enum Launch {
 
 impl Record for LaunchRow {
     const LIST: &'static str = "id scheduled_time schedule status reason kind attempts message";
+    const DECIDING: &'static str = "scheduled_time schedule status message";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {

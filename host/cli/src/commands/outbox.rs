@@ -47,6 +47,7 @@ const MESSAGE_DETAIL: &str = "id status package task launch_id number method url
 
 impl Record for MessageRow {
     const LIST: &'static str = "id status package method url attempts next_attempt_at answer error";
+    const DECIDING: &'static str = "status package url error";
     const DETAIL: &'static str = MESSAGE_DETAIL;
 }
 

@@ -73,6 +73,7 @@ macro_rules! run_detail {
 impl Record for RunRow {
     const LIST: &'static str =
         "id schedule scheduled_time status is_recovery host started_at finished_at message";
+    const DECIDING: &'static str = "schedule scheduled_time status message";
     const DETAIL: &'static str = run_detail!();
 
     fn text(&self, key: &str) -> Option<String> {

@@ -70,6 +70,7 @@ impl Record for Statistics {
 impl Record for ScheduleStatistics {
     const LIST: &'static str = "schedule launches failed skipped lost failed_rate executions_per_minute \
         p50_time_ms p95_time_ms recovery_success_rate calls cpu_ms memory_peak_bytes";
+    const DECIDING: &'static str = "launches failed failed_rate p95_time_ms";
 
     fn text(&self, key: &str) -> Option<String> {
         rate_text(&self.rates, key).or_else(|| size_of_use(&self.used, key))
@@ -78,6 +79,7 @@ impl Record for ScheduleStatistics {
 
 impl Record for PackageStatistics {
     const LIST: &'static str = "package calls cpu_ms memory_peak_bytes record_bytes http_requests";
+    const DECIDING: &'static str = "calls cpu_ms";
 
     fn text(&self, key: &str) -> Option<String> {
         size_of_use(&self.used, key)
@@ -87,6 +89,7 @@ impl Record for PackageStatistics {
 impl Record for DayStatistics {
     const LIST: &'static str =
         "day package calls cpu_ms memory_peak_bytes record_bytes http_requests";
+    const DECIDING: &'static str = "package calls cpu_ms";
 
     fn text(&self, key: &str) -> Option<String> {
         size_of_use(&self.used, key)

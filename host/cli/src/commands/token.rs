@@ -25,6 +25,7 @@ pub(crate) enum Token {
 impl Record for TokenReport {
     const LIST: &'static str =
         "name role namespace state created_at expires_at last_used_at revoked_at";
+    const DECIDING: &'static str = "role state expires_at";
 }
 
 impl Record for CreatedToken {

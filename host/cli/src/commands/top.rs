@@ -9,6 +9,7 @@ use campanile_store::stats::Unfinished;
 
 impl Record for LiveHost {
     const LIST: &'static str = "name state version started_at heartbeat_age";
+    const DECIDING: &'static str = "state heartbeat_age";
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "heartbeat_age").then(|| span_text(self.heartbeat_age))
@@ -17,6 +18,7 @@ impl Record for LiveHost {
 
 impl Record for ActiveRun {
     const LIST: &'static str = "launch schedule status host age";
+    const DECIDING: &'static str = "schedule status age";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
@@ -29,6 +31,7 @@ impl Record for ActiveRun {
 
 impl Record for DueSchedule {
     const LIST: &'static str = "schedule slot due_in";
+    const DECIDING: &'static str = "due_in";
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "due_in").then(|| span_text(self.due_in))
@@ -37,6 +40,7 @@ impl Record for DueSchedule {
 
 impl Record for FailedLaunch {
     const LIST: &'static str = "launch schedule scheduled_time status reason message";
+    const DECIDING: &'static str = "schedule status message";
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "launch").then(|| self.launch.short())

@@ -1,12 +1,14 @@
 //! Tables: records under a header. On a terminal they fit its width, and statuses have colours.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terminal_size::{Width, terminal_size_of};
 
 use super::style;
 use super::{Record, Result, fitted, print_message, rounds, texts, write_line};
-use campanile_model::text::printable;
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::text::{distance, printable};
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -17,20 +19,43 @@ const LAST_WIDTH_KEPT: usize = 8;
 /// No value.
 const NONE: &str = "-";
 
+/// Whether a terminal shows times as they're on record.
+static HAS_EXACT_TIMES: AtomicBool = AtomicBool::new(false);
+
+/// Shows times at a terminal as they're on record from now on, and not how far away they are.
+pub(crate) fn show_exact_times() {
+    HAS_EXACT_TIMES.store(true, Ordering::Relaxed);
+}
+
 /// Print records under a header, each column as wide as its widest cell.
 pub(crate) fn print_table<'r, R: Record + 'r>(records: impl IntoIterator<Item = &'r R>) -> Result {
-    let keys = R::LIST.split_whitespace().collect();
+    let keys = Vec::from_iter(R::LIST.split_whitespace());
+    debug_assert!(
+        R::DECIDING
+            .split_whitespace()
+            .all(|key| keys.contains(&key)),
+        "{} has not all of {}",
+        R::LIST,
+        R::DECIDING
+    );
     let mut table = Table {
         keys,
+        deciding: R::DECIDING,
         rows: Vec::new(),
     };
+    let terminal = terminal_size_of(io::stdout());
+    let is_relative = terminal.is_some() && !HAS_EXACT_TIMES.load(Ordering::Relaxed);
+    let now = is_relative.then(|| Clock::system().now());
     for record in records {
-        let texts = texts(record, R::LIST)?.into_iter();
-        table
-            .rows
-            .push(texts.map(|(_, text)| cell(&text)).collect());
+        let texts = table.keys.iter().zip(texts(record, R::LIST)?);
+        let cells = texts.map(|(key, (_, text))| match now {
+            Some(now) => cell(&relative(key, text, now)),
+            None => cell(&text),
+        });
+        let cells = cells.collect();
+        table.rows.push(cells);
     }
-    let omitted = match terminal_size_of(io::stdout()) {
+    let omitted = match terminal {
         Some((Width(width), _)) => table.fit(usize::from(width)),
         None => Vec::new(),
     };
@@ -49,26 +74,35 @@ pub(crate) fn print_table<'r, R: Record + 'r>(records: impl IntoIterator<Item = 
 
 struct Table {
     keys: Vec<&'static str>,
+    deciding: &'static str,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Make the table fit `width` characters. Return the keys of the columns with values that had to be left out.
     ///
-    /// Columns without values are left out first, then those before the last one. The widest columns are shortened, but not
-    /// the first one: it has the names and ids that are copied.
+    /// Columns without values are left out first, then those by which nobody decides, from the last one on. The widest columns are
+    /// shortened, but not the first one: it has the names and ids that are copied.
     fn fit(&mut self, width: usize) -> Vec<&'static str> {
         let mut omitted = Vec::new();
         if total(&self.widths()) <= width {
             return omitted;
         }
         for column in (1..self.keys.len()).rev() {
-            if self.rows.iter().all(|row| row[column] == NONE) {
+            let is_empty = self.rows.iter().all(|row| row[column] == NONE);
+            if is_empty && !self.rows.is_empty() {
                 self.omit(column);
             }
         }
         while self.keys.len() > 2 && self.least_width() > width {
-            omitted.push(self.omit(self.keys.len() - 2));
+            let is_kept = |key: &str| self.deciding.split(' ').any(|deciding| deciding == key);
+            let Some(column) = (1..self.keys.len())
+                .rev()
+                .find(|column| !is_kept(self.keys[*column]))
+            else {
+                break;
+            };
+            omitted.push(self.omit(column));
         }
         let widths = self.shortened(width);
         for row in &mut self.rows {
@@ -143,9 +177,18 @@ impl Table {
 
 /// Whether a column has instants: half of one says nothing.
 fn is_instant(key: &str) -> bool {
-    ["_at", "_time", "slot"]
-        .iter()
-        .any(|end| key.ends_with(end))
+    key == "at"
+        || ["_at", "_time", "slot"]
+            .iter()
+            .any(|end| key.ends_with(end))
+}
+
+/// Returns how far away an instant is; another text as it is.
+fn relative(key: &str, text: String, now: Timestamp) -> String {
+    match text.parse::<Timestamp>() {
+        Ok(at) if is_instant(key) => distance(at, now),
+        _ => text,
+    }
 }
 
 /// Returns the width of a table.
@@ -211,6 +254,7 @@ mod tests {
         let rows = rows.iter();
         Table {
             keys: keys.split(' ').collect(),
+            deciding: "state message",
             rows: rows
                 .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect())
                 .collect(),
@@ -241,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_without_values_goes_first_and_then_those_before_the_last() {
+    fn a_column_without_values_goes_first_and_then_those_that_decide_nothing() {
         let row: &[&str] = &["one", "-", "sixteen letters.", "2", "the cause of it"];
         let mut one = table("name reason kind attempts message", &[row]);
         assert!(one.fit(48).is_empty());
@@ -252,6 +296,10 @@ mod tests {
         let mut one = table("name reason kind attempts message", &[row]);
         assert_eq!(one.fit(31), ["kind", "attempts"]);
         assert_eq!(lines(&one), ["NAME  MESSAGE", "one   the cause of it"]);
+        let row: &[&str] = &["one", "paused", "every 5s", "Europe/Amsterdam"];
+        let mut one = table("name state rule timezone", &[row]);
+        assert_eq!(one.fit(12), ["rule", "timezone"]);
+        assert_eq!(lines(&one), ["NAME  STATE", "one   paused"]);
     }
 
     #[test]

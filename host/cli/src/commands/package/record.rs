@@ -12,6 +12,7 @@ use campanile_store::packages::PackageState;
 impl Record for PackageRecord {
     const LIST: &'static str =
         "name state digest pending_digest form size loaded_at loading_since rejection";
+    const DECIDING: &'static str = "state digest rejection";
 
     fn text(&self, key: &str) -> Option<String> {
         let short =
@@ -67,6 +68,7 @@ impl Record for PackageDetail {
 impl Record for VersionRecord {
     const LIST: &'static str = "digest state name version form size first_seen_at activated_at succeeded failed signed_by \
         decided_at decided_by note";
+    const DECIDING: &'static str = "state version succeeded failed";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {

@@ -26,6 +26,7 @@ impl Record for NewSchedule {
 
 impl Record for ScheduleRecord {
     const LIST: &'static str = "name package task rule timezone origin state next_slot";
+    const DECIDING: &'static str = "rule state next_slot";
 
     fn text(&self, key: &str) -> Option<String> {
         let rule = &self.row.definition.rule;
