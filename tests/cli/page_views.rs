@@ -220,6 +220,13 @@ async fn two_versions_are_compared(place: Place) {
     ] {
         assert!(shown.contains(part), "no `{part}`: {shown}");
     }
+    // It may have been active before.
+    api.site
+        .execute("UPDATE package_version SET succeeded = 2, failed = 3 WHERE activated_at IS NULL")
+        .await;
+    let before = browser.page("/packages/pack");
+    let part = "It ran before: 3 launches failed, and 2 succeeded.";
+    assert!(before.contains(part), "{before}");
     // An approval says that it's meant although requests aren't granted, on the page that asks at the latest.
     let approve = [("do", "approve"), ("digest", second.as_str())];
     let asked = browser.post("/packages/pack", &approve);

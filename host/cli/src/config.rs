@@ -15,7 +15,7 @@ use self::origins::Origins;
 use self::settings::{Entry, Group, Table, YEAR, check_host_name};
 use crate::environment;
 use campanile_control::rules::alert_rule::AlertSettings;
-use campanile_control::settings::SecretSource;
+use campanile_control::settings::{ConfigOrigin, SecretSource};
 use campanile_engine::run::secrets::Vault;
 use campanile_model::text::{self, size_text};
 use campanile_package::limits::{self, LimitChanges};
@@ -473,6 +473,17 @@ impl fmt::Display for Config {
         match &self.file {
             Some(file) => writeln!(f, "# from {}", file.display())?,
             None => writeln!(f, "# no file")?,
+        }
+        let set = self.set_keys();
+        for (origin, what) in [
+            (ConfigOrigin::Environment, "the environment sets"),
+            (ConfigOrigin::Flag, "options set"),
+        ] {
+            let keys = set.iter().filter(|(_, by)| **by == origin);
+            let keys = Vec::from_iter(keys.map(|(key, _)| key.as_str()));
+            if !keys.is_empty() {
+                writeln!(f, "# {what} {}", keys.join(", "))?;
+            }
         }
         f.write_str(&self.tables_text(false))?;
         for (name, source) in &self.secrets {

@@ -116,6 +116,10 @@ pub fn size(text: &str) -> Result<u64, String> {
 pub fn size_within(text: &str, least: u64, most: u64) -> Result<u64, String> {
     match size(text)? {
         bytes if (least..=most).contains(&bytes) => Ok(bytes),
+        _ if most >= i64::MAX as u64 => Err(format!(
+            "must be at least \"{}\", not {text:?}",
+            size_text(least)
+        )),
         _ => Err(out_of_bounds(&size_text(least), &size_text(most), text)),
     }
 }

@@ -175,7 +175,7 @@ mod tests {
         assert!(
             read("memory = '1B'")
                 .unwrap_err()
-                .contains("from \"64KiB\"")
+                .contains("at least \"64KiB\"")
         );
         assert!(read("timeout = '0s'").unwrap_err().contains("from \"1ms\""));
     }

@@ -352,7 +352,7 @@ impl<'d> Section<'d> {
         };
         let within = number.as_u64().filter(|n| (least..=most).contains(n));
         let within = within.and_then(|n| N::try_from(n).ok());
-        let wrong = format_args!("must be a whole number from {least} to {most}");
+        let wrong = format_args!("must be a whole number from {least} to {most}, not {number}");
         within.map(Some).ok_or_else(|| self.error(key, wrong))
     }
 

@@ -229,6 +229,10 @@ statements! {
     pub async fn manifest(package: &str, digest: &ArtifactDigest) -> Option<String> = value
         "SELECT manifest FROM package_version WHERE package = $1 AND digest = $2";
 
+    /// Returns how many launches of a version succeeded and failed, as far as they're sealed.
+    pub async fn results(package: &str, digest: &ArtifactDigest) -> Option<(i64, i64)> = row
+        "SELECT succeeded, failed FROM package_version WHERE package = $1 AND digest = $2";
+
     /// Returns all versions of a package, in the order in which they were first seen. Their manifests may take gigabytes together.
     pub async fn of_package(package: &str) -> Vec<Version> = rows
         "SELECT v.digest, a.form, a.size_bytes, a.removed_at,

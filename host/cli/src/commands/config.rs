@@ -1,5 +1,6 @@
 //! `campanile config`: the configuration.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -10,6 +11,7 @@ use super::serve::{self, check_files};
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Result, failed, print_message};
+use campanile_control::settings::ConfigOrigin;
 use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_package::{Change, Packages, PluginsFolder, foreign_files};
@@ -29,6 +31,8 @@ pub(crate) struct ConfigReport {
     file: Option<PathBuf>,
     /// Every key with its value.
     config: Value,
+    /// The keys that aren't left at their defaults, such as `host.runs_max`, and what set each.
+    set: BTreeMap<String, ConfigOrigin>,
     /// The packages in the plugins folder that a host refuses. `config default` looks at none.
     refused: Vec<RefusedPackage>,
 }
@@ -43,8 +47,8 @@ pub(crate) struct RefusedPackage {
 
 impl ConfigCommand {
     pub async fn run(self, common: &Common) -> Result {
-        let (file, text, refused) = match self {
-            ConfigCommand::Default => (None, Config::default_text(), Vec::new()),
+        let (file, text, set, refused) = match self {
+            ConfigCommand::Default => (None, Config::default_text(), BTreeMap::new(), Vec::new()),
             ConfigCommand::Check => {
                 let config = common.config()?;
                 config
@@ -61,7 +65,8 @@ impl ConfigCommand {
                 }
                 let text = config.to_string();
                 let refused = refused_packages(&config).await?;
-                (config.file, text, refused)
+                let set = config.set_keys();
+                (config.file, text, set, refused)
             }
         };
         let config = toml::from_str(&text)
@@ -69,6 +74,7 @@ impl ConfigCommand {
         let report = ConfigReport {
             file,
             config,
+            set,
             refused,
         };
         common.print_report(&report, text.trim_end())?;

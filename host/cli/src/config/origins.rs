@@ -58,6 +58,16 @@ pub(super) fn note_overrides(
 }
 
 impl Config {
+    /// Returns the keys that aren't left at their defaults, with their tables, and what set each.
+    pub fn set_keys(&self) -> BTreeMap<String, ConfigOrigin> {
+        let origins = self.origins.iter();
+        let named = origins.map(|((table, key), origin)| match table.as_str() {
+            "" => (key.clone(), *origin),
+            table => (format!("{table}.{key}"), *origin),
+        });
+        named.collect()
+    }
+
     /// Lists every key with its value and where that comes from: secrets with their sources alone, and without the tables of
     /// alerts.
     pub fn keys(&self) -> Vec<ConfigKey> {
@@ -123,7 +133,14 @@ mod tests {
             listen: Some("off".parse().unwrap()),
             ..Flags::default()
         };
-        let keys = Config::load(&flags, &env, folder.path()).unwrap().keys();
+        let config = Config::load(&flags, &env, folder.path()).unwrap();
+        let set = config.set_keys();
+        assert_eq!(set.get("host.runs_max"), Some(&ConfigOrigin::File));
+        assert_eq!(set.get("schedules"), None);
+        let printed = config.to_string();
+        let lines = "# the environment sets plugins\n# options set host.name, server.listen\n";
+        assert!(printed.contains(lines), "{printed}");
+        let keys = config.keys();
         let find = |table: &str, key: &str| {
             let found = keys.iter().find(|it| it.table == table && it.key == key);
             found.unwrap_or_else(|| panic!("no key {table} {key}"))

@@ -220,7 +220,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[host]\nruns_max = 0",
-            "DIR/campanile.toml:2:1: `host.runs_max` must be a whole number from 1 to 10000",
+            "DIR/campanile.toml:2:1: `host.runs_max` must be a whole number from 1 to 10000, not 0",
         ),
         (
             "[host]\nname = 'a b'",
@@ -276,7 +276,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[retention]\nkeep_last = 0",
-            "DIR/campanile.toml:2:1: `retention.keep_last` must be a whole number from 1 to 10000",
+            "DIR/campanile.toml:2:1: `retention.keep_last` must be a whole number from 1 to 10000, not 0",
         ),
         (
             "[retention]\nmax_bytes = '1MiB'",

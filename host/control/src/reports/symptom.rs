@@ -223,7 +223,7 @@ pub enum Symptom {
     )]
     StartsLate { minutes: u64, late_s: f64 },
     #[error(
-        "launches of the package `{package}` start late, and those of most other packages don't: one in a hundred of the last {minutes} minutes started {late_s:.1} s after its time; it has more launches than it may run at once"
+        "launches of the package `{package}` start late, and those of most other packages don't: one in a hundred of the last {minutes} minutes started {late_s:.1} s after its time; perhaps it has more launches than it may run at once, or they were recovered from a host that ended"
     )]
     PackageStartsLate {
         package: String,

@@ -59,7 +59,7 @@ fn a_number_out_of_bounds_is_refused_with_the_bounds() {
     );
     assert_eq!(
         read("n = -1", |s| s.number::<u64>("n", 0, 5)).unwrap_err(),
-        "x.toml:1:1: `n` must be a whole number from 0 to 5"
+        "x.toml:1:1: `n` must be a whole number from 0 to 5, not -1"
     );
     assert_eq!(read("n = 0x05", |s| s.number("n", 0, 5)), Ok(Some(5)));
     assert_eq!(

@@ -66,6 +66,9 @@ impl Pending {
                     @if self.requests.len() > REQUESTS_MAX { li { "The first " (REQUESTS_MAX) " are shown." } }
                 }
             }
+            @if let (succeeded, failed @ 1..) = self.results {
+                p.warning { "It ran before: " (counted(failed.unsigned_abs(), "launch")) " failed, and " (succeeded) " succeeded." }
+            }
             (activation::missing(&self.package, &missing))
             div.forms {
                 (self.form(visit, "approve", "Approve", activation::field(&missing)))

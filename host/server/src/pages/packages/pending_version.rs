@@ -12,6 +12,8 @@ pub(in super::super) struct Pending {
     pub(super) digest: ArtifactDigest,
     pub(super) version: Option<String>,
     pub(super) requests: Vec<Request>,
+    /// How many of its launches succeeded and failed, when it was active before.
+    pub(super) results: (i64, i64),
 }
 
 impl Pending {
@@ -30,6 +32,9 @@ impl Pending {
             package: row.name.clone(),
             digest: digest.clone(),
             version: manifest.version.clone(),
+            results: package_versions::results(tx, &row.name, digest)
+                .await?
+                .unwrap_or_default(),
             requests: evaluate_requests(&manifest.requests, &grants),
         }))
     }

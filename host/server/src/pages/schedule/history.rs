@@ -72,6 +72,11 @@ impl History {
         (failed.count(), results.count())
     }
 
+    /// Returns how many of the shown launches succeeded.
+    pub(super) fn succeeded(&self) -> usize {
+        self.durations.len()
+    }
+
     /// Returns how long a launch takes at most in so many percent of all cases.
     pub(super) fn at_percent(&self, percent: usize) -> Option<Duration> {
         let last = self.durations.len().checked_sub(1)?;

@@ -65,7 +65,10 @@ fn takes(seen: &Seen) -> Markup {
         section.card.tile.w3 aria-labelledby="tile-takes" {
             h2 #tile-takes { "Takes p50 · p95" }
             p { @if let (Some(middle), Some(late)) = (of(50), of(95)) { (span(middle)) " · " (span(late)) } @else { "–" } }
-            @if let Some(limit) = seen.limit { div.far { "a call is stopped after " (span(limit)) } }
+            div.far {
+                @if seen.history.succeeded() > 0 { "of the newest " (counted(seen.history.succeeded() as u64, "success")) ". " }
+                @if let Some(limit) = seen.limit { "A call is stopped after " (span(limit)) "." }
+            }
         }
     }
 }
