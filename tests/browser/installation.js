@@ -248,7 +248,8 @@ async function record(server, port, hasMany) {
   };
   const launches = (schedule, status = "") => api("GET", `launches?limit=100&schedule=${schedule}${status && `&status=${status}`}`);
   const atLeast = async (count, schedule, status) => (await launches(schedule, status)).length >= count;
-  const state = (name, wanted) => async () => (await api("GET", `packages/${name}`)).state === wanted;
+  // On a busy machine a file may still be loading.
+  const state = (name, wanted) => async () => (await api("GET", "packages")).some((one) => one.name === name && one.state === wanted);
   const trigger = async (name, context) => (await api("POST", `schedules/${name}/trigger`, { context })).launch;
 
   for (const name of Object.keys(FILES)) await wait(`the package ${name}`, state(name, "active"));
