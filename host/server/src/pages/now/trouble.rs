@@ -158,9 +158,9 @@ fn stuck_run(now: &Now, run: &OldRun) -> Markup {
     html! {
         div.trouble.warn {
             div {
-                h3 { (links::schedule(&run.schedule)) } " " (badge_of("warn", "stuck?"))
-                p.far {
-                    "Runs for " (span(now.clock.now.since(run.started_at)))
+                h3 { (links::schedule(&run.schedule)) } " " (badge_of("warn", "stuck?")) " "
+                span.far {
+                    "runs for " (span(now.clock.now.since(run.started_at)))
                     @if let Some(usual) = usual { ", usually " (span(*usual)) }
                     @if let Some(host) = &run.host { ", on " (line(host)) }
                 }
